@@ -1,1 +1,38 @@
-//! placeholder
+//! Kiln's intermediate representation: what a graph, a kernel and a plan *are*.
+//!
+//! This crate is plain data and rules over it: element types, shapes, ops with one typing rule each, graphs and the builder that checks
+//! every node, the verifier, diagnostics with documented codes, gradients as a graph transform, the text form. It does no I/O, runs
+//! nothing, and depends on no device crate. Recording is `kiln-capture`, deciding `kiln-passes`, printing `kiln-codegen`, doing
+//! `kiln-runtime`.
+
+mod backend;
+mod build;
+mod diagnostic;
+mod dtype;
+mod graph;
+mod host;
+pub mod kernel;
+mod literal;
+mod loc;
+mod op;
+pub mod philox;
+pub mod plan;
+mod rebuild;
+mod types;
+mod verify;
+
+pub use backend::Backend;
+pub use build::GraphBuilder;
+pub use diagnostic::{Code, Diagnostic, Diagnostics, Note, Result};
+pub use dtype::{DType, Kind};
+pub use graph::{Graph, Node, NodeId, Operands, Output, Value};
+pub use host::HostData;
+pub use literal::Literal;
+pub use loc::Loc;
+pub use op::{
+    Attribute, Axes, Custom, DTypeRule, Direction, Exactness, Op, Precision, ReduceKind, ScalarOp, ScalarRow, ScanKind,
+    ScatterKind, Symmetry, Types, infer, normalize_axis,
+};
+pub use rebuild::{Replacement, live_nodes, rebuild};
+pub use types::{Shape, TensorType};
+pub use verify::verify;

@@ -1,0 +1,145 @@
+//! The checks that many typing rules share: one backend, one dtype, one shape, a dtype of the right kind.
+
+use super::Op;
+use crate::{Backend, Code, DType, Diagnostic, Kind, Shape, TensorType};
+
+/// All operands share one backend, and it is returned; the one in the minority is blamed.
+///
+/// List ops name the stray element (K0202), the others both backends (K0201).
+pub(super) fn one_backend(op: &Op, operands: &[&TensorType]) -> Result<Option<Backend>, Diagnostic> {
+    let Some(first) = operands.first() else { return Ok(None) };
+    if operands.iter().all(|ty| ty.backend == first.backend) {
+        return Ok(Some(first.backend));
+    }
+    let expected = majority(operands);
+    let (stray, found) = operands
+        .iter()
+        .enumerate()
+        .find(|(_, ty)| ty.backend != expected)
+        .map_or((0, first.backend), |(index, ty)| (index, ty.backend));
+    let role = op.role(stray, operands.len());
+    let way_out = format!("move it with `.to(Backend::{expected})`; it is the only op that crosses backends");
+    let one_way = format!("move one with `.to(Backend::{expected})`; it is the only op that crosses backends");
+    let diagnostic = if matches!(op, Op::Concat { .. }) {
+        Diagnostic::new(Code::K0202, format!("Tensor is on the wrong backend (expected {expected})."))
+            .label(format!("{role} of `{}` is on {found}", op.name()))
+            .help(way_out)
+    } else {
+        let (a, b) = if operands.len() == 2 { (first.backend, operands[1].backend) } else { (expected, found) };
+        let message = format!("The provided tensors are not on the same backend. Got backends {a} and {b}.");
+        let label = if operands.len() == 2 {
+            format!("inputs of `{}` are on different backends", op.name())
+        } else {
+            format!("{role} of `{}` is on {found}", op.name())
+        };
+        Diagnostic::new(Code::K0201, message).label(label).help(one_way)
+    };
+    Err(diagnostic)
+}
+
+/// The backend that most operands are on; the earlier one on a tie.
+fn majority(operands: &[&TensorType]) -> Backend {
+    let count = |backend: Backend| operands.iter().filter(|ty| ty.backend == backend).count();
+    let most = operands.iter().map(|ty| count(ty.backend)).max().unwrap_or(0);
+    operands.iter().map(|ty| ty.backend).find(|&backend| count(backend) == most).unwrap_or(operands[0].backend)
+}
+
+/// All of `operands` share one dtype (K0402).
+pub(super) fn one_dtype(op: &Op, operands: &[&TensorType]) -> Result<(), Diagnostic> {
+    let Some(first) = operands.first() else { return Ok(()) };
+    match operands.iter().find(|ty| ty.dtype != first.dtype) {
+        None => Ok(()),
+        Some(other) => Err(different_dtypes(op, first.dtype, other.dtype)),
+    }
+}
+
+fn different_dtypes(op: &Op, a: DType, b: DType) -> Diagnostic {
+    let message = if a.kind() == b.kind() {
+        format!("dtypes differ: {a} and {b}")
+    } else {
+        format!("Should be {}, got {}", a.kind(), b.kind())
+    };
+    Diagnostic::new(Code::K0402, message)
+        .label(format!("`{}` takes operands of one dtype, got {a} and {b}", op.name()))
+        .help(format!("cast one with `.cast(DType::{})`; dtypes are never promoted silently", variant(wider(a, b))))
+}
+
+fn wider(a: DType, b: DType) -> DType {
+    let rank = |dtype: DType| (matches!(dtype.kind(), Kind::Float), dtype.kind() != Kind::Bool, dtype.size());
+    if rank(b) > rank(a) { b } else { a }
+}
+
+/// The name of a dtype as a Rust variant: `F32`.
+pub(super) fn variant(dtype: DType) -> String {
+    format!("{dtype:?}")
+}
+
+/// All of `operands` share one shape (K0302); nothing broadcasts in the IR.
+pub(super) fn one_shape(op: &Op, operands: &[&TensorType]) -> Result<(), Diagnostic> {
+    let Some(first) = operands.first() else { return Ok(()) };
+    match operands.iter().find(|ty| ty.shape != first.shape) {
+        None => Ok(()),
+        Some(other) => Err(shapes_differ(op, &first.shape, &other.shape)),
+    }
+}
+
+fn shapes_differ(op: &Op, a: &Shape, b: &Shape) -> Diagnostic {
+    Diagnostic::new(Code::K0302, format!("shapes {a} and {b} differ"))
+        .label(format!("operands of `{}` must have one shape", op.name()))
+        .help("broadcast one of them; the IR never broadcasts by itself")
+}
+
+/// A dtype of the wanted kind (K0401 float, K0403 bool, K0404 int).
+pub(super) fn should_be(op: &Op, wanted: Kind, got: DType) -> Diagnostic {
+    let code = match wanted {
+        Kind::Float => Code::K0401,
+        Kind::Bool => Code::K0403,
+        Kind::Int => Code::K0404,
+    };
+    let target = match wanted {
+        Kind::Float => "F32",
+        Kind::Bool => "Bool",
+        Kind::Int => "I32",
+    };
+    Diagnostic::new(code, format!("Should be {wanted}, got {}", got.kind()))
+        .label(format!("`{}` takes {wanted} operands, this one is {got}", op.name()))
+        .help(format!("cast it with `.cast(DType::{target})`"))
+}
+
+/// A float or an integer (K0405).
+pub(super) fn number(op: &Op, ty: &TensorType) -> Result<(), Diagnostic> {
+    if ty.dtype.kind() != Kind::Bool {
+        return Ok(());
+    }
+    Err(Diagnostic::new(Code::K0405, "Should be a number, got bool")
+        .label(format!("`{}` does not count or compare bools", op.name()))
+        .help("cast it first, for example with `.cast(DType::I32)`"))
+}
+
+/// An axis below the rank (K0304).
+pub(super) fn axis(op: &Op, axis: usize, rank: usize) -> Result<(), Diagnostic> {
+    if axis < rank {
+        return Ok(());
+    }
+    Err(Diagnostic::new(Code::K0304, format!("axis {axis} is out of range for rank {rank}"))
+        .label(format!("`{}` has no such axis", op.name())))
+}
+
+/// A rank (K0309).
+pub(super) fn rank(op: &Op, what: &str, wanted: usize, got: usize) -> Result<(), Diagnostic> {
+    if wanted == got {
+        return Ok(());
+    }
+    Err(Diagnostic::new(Code::K0309, format!("expected rank {wanted}, got {got}"))
+        .label(format!("{what} of `{}` has the wrong rank", op.name())))
+}
+
+/// A result whose bytes can be counted (K0310).
+pub(super) fn size(op: &Op, ty: &TensorType) -> Result<(), Diagnostic> {
+    let bytes = ty.shape.checked_num_elements().and_then(|n| n.checked_mul(ty.dtype.size()));
+    if bytes.is_some_and(|bytes| isize::try_from(bytes).is_ok()) {
+        return Ok(());
+    }
+    Err(Diagnostic::new(Code::K0310, format!("a tensor {}{} is too large to address", ty.dtype, ty.shape))
+        .label(format!("the result of `{}`", op.name())))
+}

@@ -1,0 +1,167 @@
+//! Plans: a graph compiled for one backend, as plain data: which kernels run in which order on which buffers.
+//!
+//! The executor sees only this. Memory is planned before the run: every intermediate has a slot, and [`Plan::peak_bytes`] is known and
+//! printable before anything executes.
+
+use std::sync::Arc;
+
+use crate::kernel::Kernel;
+use crate::{Backend, HostData, Loc, TensorType};
+
+/// Index of a buffer in [`Plan::buffers`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BufferId(pub u32);
+
+/// What stands behind a buffer of a plan.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Source {
+    /// Argument `i` of the graph; never written, unless it was donated (see [`PlanBuffer::donated_to`]).
+    Input(usize),
+    /// A baked-in tensor.
+    Constant(HostData),
+    /// A result, owned by the caller after the run.
+    Output(usize),
+    /// A slot of the plan's own memory, reused between calls and by buffers whose lifetimes do not meet.
+    Slot(usize),
+}
+
+/// A dense row-major tensor in memory during a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlanBuffer {
+    /// What stands behind it.
+    pub source: Source,
+    /// Its type.
+    pub ty: TensorType,
+    /// For an input that may be updated in place: the output whose kernels write into it. The executor does so where the caller donated the
+    /// argument and holds its last handle; otherwise the output gets memory of its own (with a copy of the argument where a kernel's
+    /// access is `ReadWrite`).
+    pub donated_to: Option<usize>,
+    /// The line that made it.
+    pub loc: Loc,
+}
+
+/// One launch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Launch {
+    /// What runs; equal kernels are shared.
+    pub kernel: Arc<Kernel>,
+    /// The plan's buffers bound to the kernel's, in order.
+    pub buffers: Vec<BufferId>,
+    /// The user's lines it computes, in graph order, without repeats.
+    pub locs: Vec<Loc>,
+    /// Bytes read and written, counted from loads and stores.
+    pub bytes: Traffic,
+    /// Floating-point operations.
+    pub flops: u64,
+}
+
+/// One step of a plan.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Run a kernel.
+    Launch(Launch),
+    /// Copy a whole buffer: a scatter's target into its result, an argument or constant that is itself an output.
+    Copy {
+        /// From where.
+        from: BufferId,
+        /// To where, of the same type.
+        to: BufferId,
+    },
+}
+
+/// Bytes moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Traffic {
+    /// Bytes loaded.
+    pub read: u64,
+    /// Bytes stored.
+    pub written: u64,
+}
+
+/// Why a value was left in memory between two kernels.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Edge {
+    /// The value's type.
+    pub ty: TensorType,
+    /// The line that made it.
+    pub loc: Loc,
+    /// The reason.
+    pub blocked: Blocked,
+}
+
+/// The reasons for which a producer and its consumer are not one kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Blocked {
+    /// The value is a result of the graph.
+    Output,
+    /// The consumer is a matrix product, which reads operands from memory.
+    MatMulOperand,
+    /// The producer's form ends with this value: its result is only complete after all its points.
+    Complete,
+    /// The consumer reads it at other points than the producer makes it, many times over.
+    Reread,
+    /// The spaces of producer and consumer do not fit one kernel.
+    Space,
+    /// Fusing would make the groups depend on each other in a circle.
+    Cycle,
+    /// The producer is too costly to compute once for each consumer.
+    Recompute,
+    /// The fused kernel would exceed a limit of the device.
+    Limit,
+}
+
+impl Blocked {
+    /// The reason in words.
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Blocked::Output => "is a result of the graph",
+            Blocked::MatMulOperand => "is an operand of a matrix product, which reads from memory",
+            Blocked::Complete => "is complete only after all points of its kernel",
+            Blocked::Reread => "is read at other points than it is made, many times over",
+            Blocked::Space => "has another iteration space than its consumer",
+            Blocked::Cycle => "would tie two kernels to each other in a circle",
+            Blocked::Recompute => "costs too much to compute once for each consumer",
+            Blocked::Limit => "would exceed a limit of the device in one kernel",
+        }
+    }
+}
+
+/// A compiled graph.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// The graph's name.
+    pub name: Arc<str>,
+    /// Where it runs.
+    pub backend: Backend,
+    /// Argument names and types.
+    pub inputs: Vec<(Arc<str>, TensorType)>,
+    /// Result names and types.
+    pub outputs: Vec<(Arc<str>, TensorType)>,
+    /// All buffers.
+    pub buffers: Vec<PlanBuffer>,
+    /// For each result, the buffer that holds it at the end: an `Output`, or an `Input` or another output where the result is that very value.
+    pub results: Vec<BufferId>,
+    /// Bytes of each slot.
+    pub slots: Vec<usize>,
+    /// What runs, in order.
+    pub steps: Vec<Step>,
+    /// The fusion ledger: every value that stays in memory, with its reason.
+    pub ledger: Vec<Edge>,
+}
+
+impl Plan {
+    /// Bytes of the plan's own memory: slots, constants and outputs. Arguments belong to the caller.
+    pub fn peak_bytes(&self) -> usize {
+        let owned =
+            self.buffers.iter().filter(|buffer| matches!(buffer.source, Source::Constant(_) | Source::Output(_)));
+        self.slots.iter().sum::<usize>() + owned.map(|buffer| buffer.ty.num_bytes()).sum::<usize>()
+    }
+
+    /// The launches, in order.
+    pub fn launches(&self) -> impl Iterator<Item = &Launch> {
+        self.steps.iter().filter_map(|step| match step {
+            Step::Launch(launch) => Some(launch),
+            Step::Copy { .. } => None,
+        })
+    }
+}
