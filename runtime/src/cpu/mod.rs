@@ -1,0 +1,3 @@
+//! The native CPU backend.
+
+pub mod vmath;
