@@ -18,6 +18,7 @@ mod op;
 pub mod philox;
 pub mod plan;
 mod rebuild;
+pub mod tree;
 mod types;
 mod verify;
 
@@ -34,5 +35,6 @@ pub use op::{
     ScatterKind, Symmetry, Types, infer, normalize_axis,
 };
 pub use rebuild::{Replacement, live_nodes, rebuild};
+pub use tree::{Leaf, Mismatch, Structure, Tree, With};
 pub use types::{Shape, TensorType};
 pub use verify::verify;
