@@ -11,6 +11,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use super::{Family, Leaf, Structure, Tree, With};
+use crate::{Backend, DType};
 
 /// A value of plain data inside a [`Structure`].
 ///
@@ -40,12 +41,12 @@ pub enum Plain {
     Str(&'static str),
     /// A string.
     Text(Box<str>),
-    /// A value of a type that Kiln does not know, from a field marked `#[tree(static)]`.
+    /// A value of any other type: one of Kiln's, or of a field marked `#[tree(static)]`.
     Value(Arc<dyn StaticValue>),
 }
 
 impl Plain {
-    /// A value of a type that Kiln does not know.
+    /// A value of any other type.
     ///
     /// ```
     /// use kiln_ir::tree::Plain;
@@ -171,6 +172,8 @@ plain! {
     char => |value| Plain::Char(value);
     &'static str => |value| Plain::Str(value);
     String => |value| Plain::Text(value.into());
+    DType => |value| Plain::value(&value);
+    Backend => |value| Plain::value(&value);
 }
 
 impl<F: Family> Family for PhantomData<F> {

@@ -5,6 +5,8 @@ use std::marker::PhantomData;
 
 use proptest::prelude::*;
 
+use crate::DType;
+
 use super::{HasLeaf, Hole, LeafOf, Mismatch, Structure, Tree, With};
 
 #[derive(Clone, Debug, PartialEq)]
@@ -94,6 +96,8 @@ fn whatever_decides_a_capture_is_in_the_structure() {
         (x(), -0.0_f32).structure(),
         (x(), f64::NAN).structure(),
         (x(), true).structure(),
+        (x(), DType::F32).structure(),
+        (x(), DType::F16).structure(),
         (x(), 'a').structure(),
         (x(), "mean").structure(),
         (x(), "sum".to_owned()).structure(),
