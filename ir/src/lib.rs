@@ -31,8 +31,8 @@ pub use host::HostData;
 pub use literal::Literal;
 pub use loc::Loc;
 pub use op::{
-    Attribute, Axes, Custom, DTypeRule, Direction, Exactness, Op, Precision, ReduceKind, ScalarOp, ScalarRow, ScanKind,
-    ScatterKind, Symmetry, Types, infer, normalize_axis,
+    Attribute, Axes, Custom, DTypeRule, Direction, Exactness, FloatValue, IntValue, Op, Precision, ReduceKind,
+    ScalarOp, ScalarRow, ScanKind, ScatterKind, Symmetry, Types, infer, normalize_axis,
 };
 pub use rebuild::{Replacement, live_nodes, rebuild};
 pub use tree::{Leaf, Mismatch, Structure, Tree, With};

@@ -3,7 +3,7 @@
 mod check;
 mod infer;
 mod names;
-pub mod scalar;
+mod scalar;
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 pub use infer::{Types, infer};
 pub use scalar::ScalarOp;
-pub use scalar::{DTypeRule, Exactness, ScalarRow, Symmetry};
+pub use scalar::{DTypeRule, Exactness, FloatValue, IntValue, ScalarRow, Symmetry};
 
 use crate::{Backend, Code, DType, Diagnostic, Graph, HostData, Literal, Shape, TensorType};
 

@@ -46,6 +46,12 @@ pub enum Symmetry {
     Ordered,
 }
 
+/// The value of an op on up to three floats.
+pub type FloatValue = fn(f64, f64, f64) -> f64;
+
+/// The value of an op on up to three integers of a dtype.
+pub type IntValue = fn(DType, i128, i128, i128) -> i128;
+
 /// One row of the table of elementwise ops.
 #[derive(Debug)]
 pub struct ScalarRow {
@@ -62,9 +68,9 @@ pub struct ScalarRow {
     /// May operands be swapped?
     pub symmetry: Symmetry,
     /// The value on floats; comparisons give 0 or 1.
-    pub float: Option<fn(f64, f64, f64) -> f64>,
+    pub float: Option<FloatValue>,
     /// The value on integers and bools (0 or 1) of a dtype, before wrapping.
-    pub int: Option<fn(DType, i128, i128, i128) -> i128>,
+    pub int: Option<IntValue>,
     /// What it computes, in one line.
     pub doc: &'static str,
 }
