@@ -3,9 +3,9 @@
 //! tanh, the one that networks lean on, is in f32: an odd polynomial near zero, `1 - 2 / (e^(2|x|) + 1)` further out.
 //! The others go through the f64 exponential and logarithm and are rounded once at the end.
 
-use super::exponential::{exp, exp_double, expm1_double};
-use super::lane::{MulAdd, clamp_double, polynomial, select, with_sign_of};
-use super::logarithm::log_double;
+use super::exponential::{exp_double, exp_parts, expm1_double};
+use super::lane::{MulAdd, clamp_double, polynomial, power_of_two, select, with_sign_of};
+use super::logarithm::{log_double, log_positive_double};
 
 /// `(tanh(x) / x - 1) / x^2` in x^2 for `|x| <= 0.62`, within 2^-27.
 const TANH: [f32; 5] = [-3.333_329_6e-1, 1.333_164_3e-1, -5.374_806e-2, 2.064_891_2e-2, -5.703_085e-3];
@@ -15,8 +15,9 @@ const TANH: [f32; 5] = [-3.333_329_6e-1, 1.333_164_3e-1, -5.374_806e-2, 2.064_89
 pub(super) fn tanh<M: MulAdd>(x: f32) -> f32 {
     let square = x * x;
     let near = M::single(x * square, polynomial::<M, 5>(square, TANH), x);
-    // e^(2|x|) may overflow: the quotient is then 0 as it should be.
-    let far = 1.0 - 2.0 / (exp::<M>(2.0 * x.abs()) + 1.0);
+    // From 10 on tanh is 1 to the last bit.
+    let (power, exponent) = exp_parts::<M>(select(x.abs() > 10.0, 20.0, 2.0 * x.abs()));
+    let far = 1.0 - 2.0 / M::single(power, power_of_two(exponent), 1.0);
     // The zero of tanh(-0) is lost in the fused form of `near`.
     select(x.abs() < 0.6, near, far).copysign(x)
 }
@@ -46,7 +47,7 @@ pub(super) fn asinh<M: MulAdd>(x: f32) -> f32 {
     let a = f64::from(x.abs());
     let square = a * a;
     let near = M::double(a * square, -1.0 / 6.0, a);
-    let far = log_double::<M>(a + M::double(a, a, 1.0).sqrt());
+    let far = log_positive_double::<M>(a + M::double(a, a, 1.0).sqrt());
     with_sign_of(select(a < SMALL, near, far), x)
 }
 
@@ -56,7 +57,7 @@ pub(super) fn acosh<M: MulAdd>(x: f32) -> f32 {
     let wide = f64::from(x);
     let root = ((wide - 1.0) * (wide + 1.0)).sqrt();
     // Below -1 the root is real again.
-    select(x < 1.0, f64::NAN, log_double::<M>(wide + root)) as f32
+    select(x < 1.0, f64::NAN, log_positive_double::<M>(wide + root)) as f32
 }
 
 /// The inverse hyperbolic tangent; infinite at 1 and -1, NaN beyond.

@@ -66,13 +66,14 @@ pub(super) fn atan<M: MulAdd>(x: f32) -> f32 {
 /// The angle in `[-pi, pi]` of the point `(x, y)`, signed zeros and infinities as in C.
 #[inline(always)]
 pub(super) fn atan2<M: MulAdd>(y: f32, x: f32) -> f32 {
-    let (rise, run) = (f64::from(y.abs()), f64::from(x.abs()));
+    // Comparisons are in f64 as well: a mask as wide as the numbers it selects needs no conversion.
+    let wide = f64::from(x);
+    let (rise, run) = (f64::from(y.abs()), wide.abs());
     let angle = atan_quotient::<M>(rise, run);
-    let angle = select(rise == 0.0, 0.0, angle);
+    // 0/0 is settled here; a NaN beside that 0 must stay.
+    let angle = select((rise == 0.0) & !run.is_nan(), 0.0, angle);
     let angle = select((rise == f64::INFINITY) & (run == f64::INFINITY), FRAC_PI_4, angle);
-    // The three settled cases above must not hide a NaN on the other side.
-    let angle = select(x.is_nan(), f64::NAN, angle);
-    with_sign_of(select(x.is_sign_negative(), PI - angle, angle), y)
+    with_sign_of(select(wide.is_sign_negative(), PI - angle, angle), y)
 }
 
 /// The angle in `[0, pi/2]` of the point `(run, rise)`, neither of them negative; 0/0 and inf/inf are NaN.

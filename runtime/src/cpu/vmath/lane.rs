@@ -77,14 +77,19 @@ pub(super) fn polynomial<M: MulAdd, const N: usize>(x: f32, c: [f32; N]) -> f32 
     sum
 }
 
-/// As [`polynomial`], in f64.
+/// As [`polynomial`], in f64; `N >= 3`.
+///
+/// Even and odd powers are two chains, which halves the latency for one more product: the f64 kernels are long, and a
+/// processor looks ahead over two or three of their vectors only, too few to hide a single chain.
 #[inline(always)]
 pub(super) fn polynomial_double<M: MulAdd, const N: usize>(x: f64, c: [f64; N]) -> f64 {
-    let mut sum = c[N - 1];
-    for i in (0..N - 1).rev() {
-        sum = M::double(sum, x, c[i]);
+    let square = x * x;
+    let (mut last, mut other) = (c[N - 1], c[N - 2]);
+    for i in (0..N - 2).rev() {
+        (last, other) = (other, M::double(last, square, c[i]));
     }
-    sum
+    // `last` now has the odd powers, less one x, and `other` the even ones.
+    M::double(last, x, other)
 }
 
 /// Adding 1.5 * 2^23 leaves a small f32 rounded to an integer in the low bits of the sum.

@@ -6,8 +6,9 @@
 use super::exponential::{LN_2_HIGH, LN_2_HIGH_DOUBLE, LN_2_LOW, LN_2_LOW_DOUBLE};
 use super::lane::{MulAdd, polynomial, polynomial_double, select, split, split_double, with_sign_of};
 
-/// `(ln(1 + f) - f + f^2/2) / f^3` for `1 + f` in `[sqrt(1/2), sqrt(2)]`, within 2^-27 of ln(1 + f).
-const LOG: [f32; 8] = [
+/// `(ln(1 + f) - f) / f^2` for `1 + f` in `[sqrt(1/2), sqrt(2)]`, within 2^-27 of ln(1 + f).
+const LOG: [f32; 9] = [
+    -0.5,
     3.333_333e-1,
     -2.500_082e-1,
     2.000_122_8e-1,
@@ -48,9 +49,7 @@ fn log_parts<M: MulAdd>(x: f32) -> (f32, f32, f32) {
     let (m, e) = split(select(subnormal, x * TWO_23, x));
     let e = e - select(subnormal, 23.0, 0.0);
     let f = m - 1.0;
-    let square = f * f;
-    let cubic = (square * f) * polynomial::<M, 8>(f, LOG);
-    (f, M::single(square, -0.5, cubic), e)
+    (f, f * f * polynomial::<M, 9>(f, LOG), e)
 }
 
 /// The logarithm `inside` of a positive finite x; else what the logarithm of x is.
@@ -87,6 +86,12 @@ const LOG_DOUBLE: [f64; 6] = [
 /// x must not be subnormal: no f32 widened to f64 is.
 #[inline(always)]
 pub(super) fn log_double<M: MulAdd>(x: f64) -> f64 {
+    select(x < 0.0, f64::NAN, log_positive_double::<M>(x))
+}
+
+/// As [`log_double`] for x that is not below 0.
+#[inline(always)]
+pub(super) fn log_positive_double<M: MulAdd>(x: f64) -> f64 {
     let (m, e) = split_double(x);
     let s = (m - 1.0) / (m + 1.0);
     let square = s * s;
@@ -94,6 +99,5 @@ pub(super) fn log_double<M: MulAdd>(x: f64) -> f64 {
     let twice = s + s;
     let sum = M::double(twice, tail, M::double(e, LN_2_LOW_DOUBLE, twice));
     let result = select(x < f64::INFINITY, M::double(e, LN_2_HIGH_DOUBLE, sum), x);
-    let result = select(x == 0.0, f64::NEG_INFINITY, result);
-    select(x < 0.0, f64::NAN, result)
+    select(x == 0.0, f64::NEG_INFINITY, result)
 }

@@ -5,27 +5,25 @@
 
 use super::exponential::exp_double;
 use super::lane::{MulAdd, clamp_double, round_double, select};
-use super::logarithm::log_double;
+use super::logarithm::log_positive_double;
 
 /// x to the power of y, special cases as in C: `x^0 = 1` and `1^y = 1` even for NaN.
 #[inline(always)]
 pub(super) fn pow<M: MulAdd>(x: f32, y: f32) -> f32 {
-    /// From 2^24 on every f32 is an even integer.
-    const EVEN: f64 = (1u64 << 25) as f64;
-    let (base, wide) = (f64::from(x.abs()), f64::from(y));
+    // Comparisons are in f64 as well: a mask as wide as the numbers it selects needs no conversion.
+    let (x, y) = (f64::from(x), f64::from(y));
+    // An even integer so large that the result is 0, 1 or infinite, as for an infinite y; finite, so that (-1)^inf is 1.
+    const LARGE: f64 = (1u64 << 40) as f64;
+    let limited = clamp_double(y, -LARGE, LARGE);
+    let base = x.abs();
     // e^(+-200) is as good as infinity or 0 in f32.
-    let magnitude = exp_double::<M>(clamp_double(wide * log_double::<M>(base), -200.0, 200.0));
-    // (-1)^inf is 1, not e^(inf * 0).
-    let magnitude = select(base == 1.0, 1.0, magnitude);
-    let limited = clamp_double(wide, -EVEN, EVEN);
-    let (nearest, bits) = round_double(limited);
+    let magnitude = exp_double::<M>(clamp_double(limited * log_positive_double::<M>(base), -200.0, 200.0));
+    let (nearest, integer) = round_double(limited);
     let whole = nearest == limited;
-    let odd = whole & (bits & 1 == 1);
-    let signed = select(odd & x.is_sign_negative(), -magnitude, magnitude);
-    let real = whole | (x >= 0.0) | (base == f64::INFINITY);
-    let result = select(real, signed, f64::NAN);
-    // Both sides: the product above is NaN for a NaN on either, but base 1 has settled it.
-    let result = select(y.is_nan(), f64::NAN, result);
+    let sign = select(whole, x.to_bits() & (integer << 63), 0);
+    let signed = f64::from_bits(magnitude.to_bits() ^ sign);
+    let imaginary = !whole & (x < 0.0) & (base < f64::INFINITY);
+    let result = select(imaginary, f64::NAN, signed);
     select((y == 0.0) | (x == 1.0), 1.0, result) as f32
 }
 
