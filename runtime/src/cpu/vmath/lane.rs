@@ -16,9 +16,18 @@ pub(super) trait MulAdd {
     fn double(a: f64, b: f64, c: f64) -> f64;
 }
 
+/// What every machine of the target can do.
+#[cfg(target_arch = "aarch64")]
+pub(super) type Native = Fused;
+/// What every machine of the target can do.
+#[cfg(not(target_arch = "aarch64"))]
+pub(super) type Native = Unfused;
+
 /// One rounding: AVX2 with FMA, AVX-512, NEON.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(super) struct Fused;
 
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 impl MulAdd for Fused {
     const FUSED: bool = true;
     #[inline(always)]
@@ -32,9 +41,10 @@ impl MulAdd for Fused {
 }
 
 /// Two roundings: SSE2 and any target without a fused instruction.
-#[cfg_attr(target_arch = "aarch64", expect(dead_code, reason = "NEON always has a fused instruction"))]
+#[cfg(not(target_arch = "aarch64"))]
 pub(super) struct Unfused;
 
+#[cfg(not(target_arch = "aarch64"))]
 impl MulAdd for Unfused {
     const FUSED: bool = false;
     #[inline(always)]

@@ -4,7 +4,7 @@
 //! polynomial; the f64 one, made for the kernels whose results are rounded to f32, as `2 atanh((m - 1) / (m + 1))`.
 
 use super::exponential::{LN_2_HIGH, LN_2_HIGH_DOUBLE, LN_2_LOW, LN_2_LOW_DOUBLE};
-use super::lane::{MulAdd, polynomial, polynomial_double, select, split, split_double, with_sign_of};
+use super::lane::{MulAdd, polynomial, polynomial_double, select, split, split_double};
 
 /// `(ln(1 + f) - f) / f^2` for `1 + f` in `[sqrt(1/2), sqrt(2)]`, within 2^-27 of ln(1 + f).
 const LOG: [f32; 9] = [
@@ -46,8 +46,14 @@ pub(super) fn log2<M: MulAdd>(x: f32) -> f32 {
 fn log_parts<M: MulAdd>(x: f32) -> (f32, f32, f32) {
     const TWO_23: f32 = 8_388_608.0;
     let subnormal = x < f32::MIN_POSITIVE;
-    let (m, e) = split(select(subnormal, x * TWO_23, x));
-    let e = e - select(subnormal, 23.0, 0.0);
+    let (f, tail, e) = log_parts_normal::<M>(select(subnormal, x * TWO_23, x));
+    (f, tail, e - select(subnormal, 23.0, 0.0))
+}
+
+/// As [`log_parts`], for normal x.
+#[inline(always)]
+fn log_parts_normal<M: MulAdd>(x: f32) -> (f32, f32, f32) {
+    let (m, e) = split(x);
     let f = m - 1.0;
     (f, f * f * polynomial::<M, 9>(f, LOG), e)
 }
@@ -63,12 +69,14 @@ fn at_the_edges(x: f32, inside: f32) -> f32 {
 /// ln(1 + x).
 #[inline(always)]
 pub(super) fn log1p<M: MulAdd>(x: f32) -> f32 {
-    const TINY: f64 = 1.0 / (1u64 << 26) as f64;
-    let wide = f64::from(x);
-    // Where 1 + x is no longer exact in f64 the logarithm is x itself.
-    let result = select(wide.abs() < TINY, wide, log_double::<M>(1.0 + wide));
+    let sum = 1.0 + x;
+    // What the sum lost, exact while it matters; ln(sum + lost) is ln(sum) + lost / sum to the last bit.
+    let lost = x - (sum - 1.0);
+    let (f, tail, e) = log_parts_normal::<M>(sum);
+    let small = M::single(e, LN_2_LOW, tail + lost / sum);
+    let result = at_the_edges(sum, M::single(e, LN_2_HIGH, f + small));
     // The zero of ln(1 - 0) is negative; every other sign is right already.
-    with_sign_of(result, x)
+    result.copysign(x)
 }
 
 /// `(atanh(s) / s - 1) / s^2` in s^2 for `|s| <= (sqrt(2) - 1) / (sqrt(2) + 1)`, within 2^-51 of atanh(s) / s.

@@ -34,7 +34,7 @@ macro_rules! unary {
             #[inline(always)]
             fn lane<M: MulAdd>(x: f32) -> f32 { $family::$kernel::<M>(x) }
             $(const LIMIT: f32 = $limit;
-            fn beyond<M: MulAdd>(x: f32) -> f32 { $family::$beyond::<M>(x) })?
+            fn beyond(x: f32) -> f32 { $family::$beyond(x) })?
         })*
 
         pub(super) fn unary_f32(isa: Isa, op: UnaryMath, input: &[f32], output: &mut [f32]) {
@@ -97,7 +97,7 @@ unary! {
     /// The logarithm to base 2.
     Log2: "log2", 1.0, logarithm::log2, f64::log2;
     /// ln(1 + x), with all its digits near 0.
-    Log1p: "log1p", 0.51, logarithm::log1p, f64::ln_1p;
+    Log1p: "log1p", 1.1, logarithm::log1p, f64::ln_1p;
     /// The square root.
     Sqrt: "sqrt", 0.5, power::sqrt, f64::sqrt;
     /// 1 / sqrt(x).

@@ -5,7 +5,9 @@
 //! remainder loop is compiled.
 
 use super::isa::{Isa, Level};
-use super::lane::{Fused, MulAdd, Unfused};
+#[cfg(target_arch = "x86_64")]
+use super::lane::Fused;
+use super::lane::{MulAdd, Native};
 
 /// Lanes per block: enough independent vectors to fill the pipelines with even the longest chain of multiply-adds.
 const LANES: usize = 64;
@@ -16,20 +18,15 @@ const COPIED: usize = 8 * LANES;
 
 type Block = [f32; LANES];
 
-#[cfg(target_arch = "aarch64")]
-type Native = Fused;
-#[cfg(not(target_arch = "aarch64"))]
-type Native = Unfused;
-
 /// A function of one lane, written once for all instruction sets.
 pub(super) trait Unary {
     /// Lanes of a larger finite magnitude are given to `beyond`.
     const LIMIT: f32 = f32::INFINITY;
     /// The function; without branches and always inlined, so that a loop over it becomes vector code.
     fn lane<M: MulAdd>(x: f32) -> f32;
-    /// The function beyond `LIMIT`, lane by lane.
-    fn beyond<M: MulAdd>(x: f32) -> f32 {
-        Self::lane::<M>(x)
+    /// The function beyond `LIMIT`, lane by lane and the same on all instruction sets.
+    fn beyond(x: f32) -> f32 {
+        Self::lane::<Native>(x)
     }
 }
 
@@ -39,36 +36,38 @@ pub(super) trait Binary {
     fn lane<M: MulAdd>(left: f32, right: f32) -> f32;
 }
 
+/// A block of lanes through one kernel, compiled for one instruction set: to be called only where the machine has it.
+type UnaryBlock = unsafe fn(&Block, &mut Block);
+/// The same for two operands.
+type BinaryBlock = unsafe fn(&Block, &Block, &mut Block);
+
 /// `output[i] = K(input[i])`. Panics where the lengths differ.
 pub(super) fn unary<K: Unary>(isa: Isa, input: &[f32], output: &mut [f32]) {
-    assert_eq!(input.len(), output.len(), "a strip's operand and result have the same lanes");
-    match isa.0 {
-        Level::Baseline => unary_strip::<K, Native>(input, output),
+    let block: UnaryBlock = match isa.0 {
+        Level::Baseline => unary_block::<K, Native>,
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: an `Isa` of this level is only made where the machine has AVX2 and FMA.
-        Level::Avx2 => unsafe { unary_avx2::<K>(input, output) },
+        Level::Avx2 => unary_avx2::<K>,
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: an `Isa` of this level is only made where the machine has these parts of AVX-512.
-        Level::Avx512 => unsafe { unary_avx512::<K>(input, output) },
-    }
+        Level::Avx512 => unary_avx512::<K>,
+    };
+    // SAFETY: the block is compiled for the level of `isa`, and an `Isa` is only made where the machine has its level.
+    unsafe { unary_strip(block, input, output) }
 }
 
 /// `output[i] = K(left[i], right[i])`. Panics where the lengths differ.
 pub(super) fn binary<K: Binary>(isa: Isa, left: &[f32], right: &[f32], output: &mut [f32]) {
-    assert_eq!(left.len(), output.len(), "a strip's left operand and result have the same lanes");
-    assert_eq!(right.len(), output.len(), "a strip's right operand and result have the same lanes");
-    match isa.0 {
-        Level::Baseline => binary_strip::<K, Native>(left, right, output),
+    let block: BinaryBlock = match isa.0 {
+        Level::Baseline => binary_block::<K, Native>,
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: an `Isa` of this level is only made where the machine has AVX2 and FMA.
-        Level::Avx2 => unsafe { binary_avx2::<K>(left, right, output) },
+        Level::Avx2 => binary_avx2::<K>,
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: an `Isa` of this level is only made where the machine has these parts of AVX-512.
-        Level::Avx512 => unsafe { binary_avx512::<K>(left, right, output) },
-    }
+        Level::Avx512 => binary_avx512::<K>,
+    };
+    // SAFETY: the block is compiled for the level of `isa`, and an `Isa` is only made where the machine has its level.
+    unsafe { binary_strip(block, left, right, output) }
 }
 
-/// Runs `apply(copy, values)` over parts of `values`, with `copy` holding what the part held.
+/// Runs `apply(start, copy, values)` over parts of `values`, with `copy` holding what the part from `start` on held.
 pub(super) fn in_place(values: &mut [f32], mut apply: impl FnMut(usize, &[f32], &mut [f32])) {
     let mut copy = [0.0; COPIED];
     for (index, part) in values.chunks_mut(COPIED).enumerate() {
@@ -78,42 +77,74 @@ pub(super) fn in_place(values: &mut [f32], mut apply: impl FnMut(usize, &[f32], 
     }
 }
 
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
-fn unary_avx2<K: Unary>(input: &[f32], output: &mut [f32]) {
-    unary_strip::<K, Fused>(input, output);
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl,fma")]
-fn unary_avx512<K: Unary>(input: &[f32], output: &mut [f32]) {
-    unary_strip::<K, Fused>(input, output);
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
-fn binary_avx2<K: Binary>(left: &[f32], right: &[f32], output: &mut [f32]) {
-    binary_strip::<K, Fused>(left, right, output);
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl,fma")]
-fn binary_avx512<K: Binary>(left: &[f32], right: &[f32], output: &mut [f32]) {
-    binary_strip::<K, Fused>(left, right, output);
-}
-
-#[inline(always)]
-fn unary_strip<K: Unary, M: MulAdd>(input: &[f32], output: &mut [f32]) {
-    let (inputs, input_rest) = input.as_chunks::<LANES>();
-    let (outputs, output_rest) = output.as_chunks_mut::<LANES>();
-    let (filled, mut last) = (fill(input_rest), [0.0; LANES]);
-    // One loop over the full blocks and the filled one: a kernel's code exists once per instruction set.
-    let mut full = inputs.iter().zip(outputs);
-    for _ in 0..input.len().div_ceil(LANES) {
-        let (x, y) = full.next().unwrap_or((&filled, &mut last));
-        unary_block::<K, M>(x, y);
+/// # Safety
+///
+/// The machine has the instructions that `block` is compiled for.
+unsafe fn unary_strip(block: UnaryBlock, input: &[f32], output: &mut [f32]) {
+    assert_eq!(input.len(), output.len(), "a strip's operand and result have the same lanes");
+    let (inputs, input_rest) = input.as_chunks();
+    let (outputs, output_rest) = output.as_chunks_mut();
+    for (x, y) in inputs.iter().zip(outputs) {
+        // SAFETY: as the caller promises.
+        unsafe { block(x, y) };
     }
-    output_rest.copy_from_slice(&last[..output_rest.len()]);
+    if !input_rest.is_empty() {
+        let mut last = [0.0; LANES];
+        // SAFETY: as the caller promises.
+        unsafe { block(&fill(input_rest), &mut last) };
+        output_rest.copy_from_slice(&last[..output_rest.len()]);
+    }
+}
+
+/// # Safety
+///
+/// The machine has the instructions that `block` is compiled for.
+unsafe fn binary_strip(block: BinaryBlock, left: &[f32], right: &[f32], output: &mut [f32]) {
+    assert_eq!(left.len(), output.len(), "a strip's left operand and result have the same lanes");
+    assert_eq!(right.len(), output.len(), "a strip's right operand and result have the same lanes");
+    let (lefts, left_rest) = left.as_chunks();
+    let (rights, right_rest) = right.as_chunks();
+    let (outputs, output_rest) = output.as_chunks_mut();
+    for ((x, y), z) in lefts.iter().zip(rights).zip(outputs) {
+        // SAFETY: as the caller promises.
+        unsafe { block(x, y, z) };
+    }
+    if !left_rest.is_empty() {
+        let mut last = [0.0; LANES];
+        // SAFETY: as the caller promises.
+        unsafe { block(&fill(left_rest), &fill(right_rest), &mut last) };
+        output_rest.copy_from_slice(&last[..output_rest.len()]);
+    }
+}
+
+fn fill(rest: &[f32]) -> Block {
+    let mut block = [FILLER; LANES];
+    block[..rest.len()].copy_from_slice(rest);
+    block
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+fn unary_avx2<K: Unary>(input: &Block, output: &mut Block) {
+    unary_block::<K, Fused>(input, output);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl,fma")]
+fn unary_avx512<K: Unary>(input: &Block, output: &mut Block) {
+    unary_block::<K, Fused>(input, output);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+fn binary_avx2<K: Binary>(left: &Block, right: &Block, output: &mut Block) {
+    binary_block::<K, Fused>(left, right, output);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl,fma")]
+fn binary_avx512<K: Binary>(left: &Block, right: &Block, output: &mut Block) {
+    binary_block::<K, Fused>(left, right, output);
 }
 
 #[inline(always)]
@@ -122,7 +153,7 @@ fn unary_block<K: Unary, M: MulAdd>(input: &Block, output: &mut Block) {
         *y = K::lane::<M>(*x);
     }
     if K::LIMIT < f32::INFINITY && input.iter().fold(false, |any, x| any | is_beyond::<K>(*x)) {
-        unary_beyond::<K, M>(input, output);
+        unary_beyond::<K>(input, output);
     }
 }
 
@@ -133,24 +164,10 @@ fn is_beyond<K: Unary>(x: f32) -> bool {
 
 #[cold]
 #[inline(never)]
-fn unary_beyond<K: Unary, M: MulAdd>(input: &Block, output: &mut Block) {
+fn unary_beyond<K: Unary>(input: &Block, output: &mut Block) {
     for (y, x) in output.iter_mut().zip(input).filter(|(_, x)| is_beyond::<K>(**x)) {
-        *y = K::beyond::<M>(*x);
+        *y = K::beyond(*x);
     }
-}
-
-#[inline(always)]
-fn binary_strip<K: Binary, M: MulAdd>(left: &[f32], right: &[f32], output: &mut [f32]) {
-    let (lefts, left_rest) = left.as_chunks::<LANES>();
-    let (rights, right_rest) = right.as_chunks::<LANES>();
-    let (outputs, output_rest) = output.as_chunks_mut::<LANES>();
-    let (filled_left, filled_right, mut last) = (fill(left_rest), fill(right_rest), [0.0; LANES]);
-    let mut full = lefts.iter().zip(rights).zip(outputs);
-    for _ in 0..left.len().div_ceil(LANES) {
-        let ((x, y), z) = full.next().unwrap_or(((&filled_left, &filled_right), &mut last));
-        binary_block::<K, M>(x, y, z);
-    }
-    output_rest.copy_from_slice(&last[..output_rest.len()]);
 }
 
 #[inline(always)]
@@ -158,10 +175,4 @@ fn binary_block<K: Binary, M: MulAdd>(left: &Block, right: &Block, output: &mut 
     for ((z, x), y) in output.iter_mut().zip(left).zip(right) {
         *z = K::lane::<M>(*x, *y);
     }
-}
-
-fn fill(rest: &[f32]) -> Block {
-    let mut block = [FILLER; LANES];
-    block[..rest.len()].copy_from_slice(rest);
-    block
 }

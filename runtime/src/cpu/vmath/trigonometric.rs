@@ -4,7 +4,7 @@
 //! which of sin and cos is wanted, with which sign. For moderate arguments pi/2 in a few parts is enough (Cody and
 //! Waite); lanes beyond [`LIMIT`] need up to 200 bits of 2/pi and are done one by one in integers (Payne and Hanek).
 
-use super::lane::{MulAdd, polynomial, polynomial_double, round, round_double, select};
+use super::lane::{MulAdd, Native, polynomial, polynomial_double, round, round_double, select};
 
 /// Beyond this magnitude a lane is reduced by [`reduce_beyond`].
 pub(super) const LIMIT: f32 = 32_768.0;
@@ -68,21 +68,21 @@ pub(super) fn tan<M: MulAdd>(x: f32) -> f32 {
 }
 
 /// The sine of a finite x beyond `LIMIT`.
-pub(super) fn sin_beyond<M: MulAdd>(x: f32) -> f32 {
+pub(super) fn sin_beyond(x: f32) -> f32 {
     let (r, quadrant) = reduce_beyond(x);
-    sin_reduced::<M>(&round_reduced(r, quadrant))
+    sin_reduced::<Native>(&round_reduced(r, quadrant))
 }
 
 /// The cosine of a finite x beyond `LIMIT`.
-pub(super) fn cos_beyond<M: MulAdd>(x: f32) -> f32 {
+pub(super) fn cos_beyond(x: f32) -> f32 {
     let (r, quadrant) = reduce_beyond(x);
-    sin_reduced::<M>(&round_reduced(r, quadrant.wrapping_add(1)))
+    sin_reduced::<Native>(&round_reduced(r, quadrant.wrapping_add(1)))
 }
 
 /// The tangent of a finite x beyond `LIMIT`.
-pub(super) fn tan_beyond<M: MulAdd>(x: f32) -> f32 {
+pub(super) fn tan_beyond(x: f32) -> f32 {
     let (r, quadrant) = reduce_beyond(x);
-    tan_reduced::<M>(r, u64::from(quadrant))
+    tan_reduced::<Native>(r, u64::from(quadrant))
 }
 
 #[inline(always)]
