@@ -18,6 +18,7 @@ mod op;
 pub mod philox;
 pub mod plan;
 mod rebuild;
+mod text;
 pub mod tree;
 mod types;
 mod verify;
@@ -35,6 +36,7 @@ pub use op::{
     ScalarOp, ScalarRow, ScanKind, ScatterKind, Symmetry, Types, infer, normalize_axis,
 };
 pub use rebuild::{Replacement, live_nodes, rebuild};
+pub use text::{GraphText, INLINE_ELEMENTS, Locations, MAX_DEPTH, TextStyle, VERSION, parse, parse_with};
 pub use tree::{Leaf, Mismatch, Structure, Tree, With};
 pub use types::{Shape, TensorType};
 pub use verify::verify;

@@ -308,7 +308,7 @@ fn indexed_shape(
 
 fn gather(op: &Op, x: &TensorType, indices: &TensorType, axis: usize, batch: usize) -> Result<TensorType, Diagnostic> {
     let shape = indexed_shape(op, x, indices, axis, batch)?;
-    if x.shape[axis] == 0 && shape.num_elements() != 0 {
+    if x.shape[axis] == 0 && !shape.contains(&0) {
         return Err(Diagnostic::new(Code::K0306, format!("`gather` from axis {axis}, which is empty, has no value"))
             .label(format!("operand has shape {}", x.shape)));
     }
