@@ -38,8 +38,8 @@ impl Literal {
         let bits = match dtype {
             DType::F64 => value.to_bits(),
             DType::F32 => u64::from((value as f32).to_bits()),
-            DType::F16 => u64::from(f16::from_f64(value).to_bits()),
-            DType::BF16 => u64::from(bf16::from_f64(value).to_bits()),
+            DType::F16 => u64::from(f16::from_f32(round_to_odd(value)).to_bits()),
+            DType::BF16 => u64::from(bf16::from_f32(round_to_odd(value)).to_bits()),
             DType::I8 => value as i8 as u64,
             DType::U8 => u64::from(value as u8),
             DType::I32 => value as i32 as u64,
@@ -55,8 +55,13 @@ impl Literal {
         let bits = match dtype {
             DType::F64 => (value as f64).to_bits(),
             DType::F32 => u64::from((value as f32).to_bits()),
-            // Integers up to 2^53 are exact in f64, and beyond that f16 is infinite and bf16 rounds by its upper bits alone.
-            DType::F16 | DType::BF16 => return Literal::from_f64(dtype, value as f64),
+            // Beyond 2^53 the conversion to f64 rounds; a last bit that says "and something more" keeps the second rounding right.
+            DType::F16 | DType::BF16 => {
+                let near = value as f64;
+                let inexact = near as i128 != value;
+                let odd = if inexact { f64::from_bits(toward_zero(near, value).to_bits() | 1) } else { near };
+                return Literal::from_f64(dtype, odd);
+            }
             DType::I8 | DType::U8 | DType::I32 | DType::U32 | DType::I64 => value as u64,
             DType::Bool => u64::from(value != 0),
         };
@@ -121,6 +126,23 @@ impl Literal {
     }
 }
 
+/// The `f32` on the way to a 16-bit float: exact, or else the one of the two neighbours whose last bit is set. Rounding that to 16 bits
+/// gives what rounding `value` itself would; rounding twice to nearest does not.
+fn round_to_odd(value: f64) -> f32 {
+    let near = value as f32;
+    if f64::from(near) == value || value.is_nan() {
+        return near;
+    }
+    let toward_zero = if f64::from(near).abs() > value.abs() { near.to_bits() - 1 } else { near.to_bits() };
+    f32::from_bits(toward_zero | 1)
+}
+
+/// `near`, or its neighbour where it lies beyond `value`.
+fn toward_zero(near: f64, value: i128) -> f64 {
+    let beyond = (near as i128).unsigned_abs() > value.unsigned_abs();
+    if beyond { f64::from_bits(near.to_bits() - 1) } else { near }
+}
+
 /// Prints the shortest decimal that reads back to the same bits; a NaN other than the canonical one prints as `nan:0xBITS`.
 impl fmt::Display for Literal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -161,5 +183,37 @@ fn shortest_narrow(literal: Literal) -> String {
 impl fmt::Debug for Literal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}{}", self.dtype)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_16_bit_float_is_rounded_once_from_f64() {
+        let tie = |bits: i32| 1.0 + f64::powi(2.0, -bits - 1);
+        let more = f64::powi(2.0, -45);
+        for (dtype, bits) in [(DType::F16, 10), (DType::BF16, 7)] {
+            let above = 1.0 + f64::powi(2.0, -bits);
+            assert_eq!(Literal::from_f64(dtype, tie(bits)).to_f64(), 1.0, "{dtype}: a tie goes to even");
+            assert_eq!(Literal::from_f64(dtype, tie(bits) + more).to_f64(), above, "{dtype}");
+            assert_eq!(Literal::from_f64(dtype, -tie(bits) - more).to_f64(), -above, "{dtype}");
+            assert_eq!(Literal::from_f64(dtype, tie(bits) - more).to_f64(), 1.0, "{dtype}");
+            assert_eq!(Literal::from_f64(dtype, 1e300).to_f64(), f64::INFINITY, "{dtype}");
+            assert_eq!(Literal::from_f64(dtype, -1e-300).to_f64().to_bits(), (-0.0f64).to_bits(), "{dtype}");
+            assert!(Literal::from_f64(dtype, f64::NAN).to_f64().is_nan(), "{dtype}");
+        }
+    }
+
+    #[test]
+    fn an_integer_is_rounded_once_to_bf16() {
+        let tie = (1i128 << 62) + (1 << 54);
+        let value = |x: i128| Literal::from_i128(DType::BF16, x).to_i128();
+        assert_eq!(value(tie), 1 << 62);
+        assert_eq!(value(tie + 1), (1 << 62) + (1 << 55));
+        assert_eq!(value(-tie - 1), -(1 << 62) - (1 << 55));
+        assert_eq!(value(tie - 1), 1 << 62);
+        assert_eq!(value((1 << 24) + (1 << 16) + 1), (1 << 24) + (1 << 17));
     }
 }

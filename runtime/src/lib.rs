@@ -1,3 +1,4 @@
 //! placeholder
 
 pub mod cpu;
+pub mod reference;
