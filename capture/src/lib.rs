@@ -1,1 +1,33 @@
-//! placeholder
+//! Recording tensor programs: ops on [`Tensor`]s inside a capture scope become a typed graph.
+//!
+//! A [`CaptureDevice`] opens a [`Scope`]; ops on its [`Tensor`]s (tickets that stand for values, without data) are checked and recorded,
+//! each with the user's line; the scope ends with a [`CapturedGraph`], or with every mistake that was made in it. Nothing is computed here:
+//! the graph goes to the passes and the runtime.
+//!
+//! - `device`, `scope`, `session`, `frame`: opening, declaring, recording, and whose line it is;
+//! - `tensor`, `operand`, `data`, `ops`, `create`: tickets and the ops on them, which are methods and operators;
+//! - `composite`: layers, activations and losses as plain functions over the ops; adding one touches one place;
+//!
+//! Broadcasting and weak Rust numbers exist here only: the graph holds neither.
+
+mod captured;
+mod composite;
+mod create;
+mod data;
+mod device;
+mod frame;
+mod operand;
+mod ops;
+mod scope;
+mod session;
+mod tensor;
+
+pub use captured::{Baked, CapturedGraph, Notice, Tap};
+pub use composite::Correction;
+pub use data::{IntoData, Nested, Scalar};
+pub use device::{CaptureDevice, OpenScope};
+pub use frame::composite;
+pub use operand::Operand;
+pub use ops::{IntoAxes, IntoExtents, Part, Parts, concat, stack};
+pub use scope::Scope;
+pub use tensor::Tensor;

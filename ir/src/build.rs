@@ -102,7 +102,7 @@ impl GraphBuilder {
     pub fn add(&mut self, op: Op, operands: &[Value], loc: Loc) -> Result<NodeId, Diagnostic> {
         let types = {
             let operand_types: SmallVec<[&TensorType; 4]> = operands.iter().map(|&operand| self.ty(operand)).collect();
-            infer(&op, &operand_types).map_err(|diagnostic| self.with_operands(diagnostic, &op, operands, loc))?
+            infer(&op, &operand_types).map_err(|diagnostic| self.explain(diagnostic, &op, operands, loc))?
         };
         let mut operands: Operands = operands.into();
         if let (Some(_), Op::Scalar(scalar)) = (&self.interned, &op)
@@ -125,8 +125,9 @@ impl GraphBuilder {
         Ok(id)
     }
 
-    /// The diagnostic with its place, its op, and all operands with their types and origins.
-    fn with_operands(&self, diagnostic: Diagnostic, op: &Op, operands: &[Value], loc: Loc) -> Diagnostic {
+    /// The diagnostic with its place, its op, and all operands with their types and origins: what [`GraphBuilder::add`] does to what
+    /// [`infer`] says, for whoever checks operands before they are brought to one shape.
+    pub fn explain(&self, diagnostic: Diagnostic, op: &Op, operands: &[Value], loc: Loc) -> Diagnostic {
         let mut diagnostic = diagnostic.at(loc).in_op(op.name());
         for (index, &operand) in operands.iter().enumerate() {
             let node = self.node(operand);

@@ -1,0 +1,48 @@
+//! Composites: functions over the ops, each one readable as its definition. Fusion makes them fast; no op of the graph is special to them.
+//!
+//! 16-bit floats are computed in `f32` and rounded once at the end, in plain sight of the graph.
+
+mod activation;
+mod softmax;
+mod statistics;
+
+pub use statistics::Correction;
+
+use kiln_ir::{Code, DType, Diagnostic};
+
+use crate::session::record;
+use crate::{Tensor, composite};
+
+/// A composite whose named operands are floats (K0401 names the one that is not).
+#[track_caller]
+fn floats(name: &'static str, operands: &[(&str, &Tensor)], body: impl FnOnce() -> Tensor) -> Tensor {
+    let tensors: Vec<&Tensor> = operands.iter().map(|(_, tensor)| *tensor).collect();
+    composite(name, &tensors, || match operands.iter().find(|(_, tensor)| !tensor.dtype().is_float()) {
+        None => body(),
+        Some((role, stray)) => record(&tensors, |_, _, _| {
+            let message = format!("Should be float, got {}", stray.dtype().kind());
+            let diagnostic = Diagnostic::new(Code::K0401, message)
+                .label(format!("{role} of `{name}` is {}", stray.dtype()))
+                .help("cast it with `.cast(DType::F32)`");
+            Err(with_roles(diagnostic, operands))
+        }),
+    })
+}
+
+/// The diagnostic with every operand of a composite under its name.
+fn with_roles(diagnostic: Diagnostic, operands: &[(&str, &Tensor)]) -> Diagnostic {
+    operands.iter().fold(diagnostic, |diagnostic, (role, tensor)| {
+        diagnostic.note(*role, tensor.ty().to_string(), "made", tensor.loc())
+    })
+}
+
+/// The tensor in the dtype in which composites compute: `f32` for 16-bit floats, else its own.
+fn wide(x: &Tensor) -> Tensor {
+    x.cast(x.dtype().accumulator())
+}
+
+/// Computes in the wide dtype and rounds once to that of `x`.
+fn widely(x: &Tensor, body: impl FnOnce(&Tensor) -> Tensor) -> Tensor {
+    let dtype: DType = x.dtype();
+    body(&wide(x)).cast(dtype)
+}

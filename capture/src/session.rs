@@ -1,0 +1,242 @@
+//! What is behind a capture scope: the graph under construction, the diagnostics so far, and the rule that an op follows when it is
+//! recorded.
+//!
+//! A [`Session`] is shared by its scope and by every ticket made in it. It lives as long as the last ticket, but gives its graph away
+//! when the scope ends, so a ticket that escapes keeps no graph alive. Sessions have ids that are never used twice: a ticket cannot be
+//! mistaken for one of a later scope.
+//!
+//! Who collects a mistake: the session of the operands, if it is open; else the innermost session open on this thread; else nobody can,
+//! and the op panics at the user's line with the full text.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use kiln_ir::{Backend, Code, Diagnostic, Diagnostics, GraphBuilder, Loc, Value};
+
+use smallvec::SmallVec;
+
+use crate::captured::{Notice, Tap};
+use crate::{Tensor, frame};
+
+/// What becomes of a mistake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failing {
+    /// It is kept until the scope ends.
+    Collect,
+    /// The op panics at the user's line.
+    Fast,
+}
+
+/// One opening of a capture scope.
+pub(crate) struct Session {
+    id: u64,
+    pub(crate) backend: Backend,
+    pub(crate) opened: Loc,
+    pub(crate) seed: Option<u64>,
+    failing: Failing,
+    open: AtomicBool,
+    state: Mutex<State>,
+}
+
+/// The part of a session that grows while it is open.
+pub(crate) struct State {
+    pub(crate) builder: GraphBuilder,
+    pub(crate) diagnostics: Vec<Diagnostic>,
+    pub(crate) outputs: Vec<(String, Value)>,
+    pub(crate) taps: Vec<Tap>,
+    pub(crate) notices: Vec<Notice>,
+    /// Streams handed out to random draws so far: no two draws of a capture share one.
+    pub(crate) streams: u32,
+}
+
+impl State {
+    fn new(name: &str) -> State {
+        State {
+            builder: GraphBuilder::new(name),
+            diagnostics: Vec::new(),
+            outputs: Vec::new(),
+            taps: Vec::new(),
+            notices: Vec::new(),
+            streams: 0,
+        }
+    }
+}
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    /// Sessions whose scopes were opened on this thread and not closed yet, innermost last.
+    static OPEN: RefCell<Vec<Arc<Session>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What a question about a poisoned ticket unwinds with, up to the end of its scope.
+pub(crate) struct Stopped(u64);
+
+impl Session {
+    pub(crate) fn new(name: &str, backend: Backend, failing: Failing, seed: Option<u64>, opened: Loc) -> Arc<Session> {
+        Arc::new(Session {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            backend,
+            opened,
+            seed,
+            failing,
+            open: AtomicBool::new(true),
+            state: Mutex::new(State::new(name)),
+        })
+    }
+
+    /// The innermost session open on this thread.
+    pub(crate) fn current() -> Option<Arc<Session>> {
+        OPEN.with_borrow(|open| open.last().cloned())
+    }
+
+    /// Makes this session the innermost one of this thread.
+    pub(crate) fn enter(self: &Arc<Session>) {
+        OPEN.with_borrow_mut(|open| open.push(self.clone()));
+    }
+
+    /// Closes the session for good and gives what it holds.
+    pub(crate) fn close(&self) -> State {
+        OPEN.with_borrow_mut(|open| open.retain(|session| session.id != self.id));
+        let mut state = self.lock();
+        self.open.store(false, Ordering::Release);
+        std::mem::replace(&mut *state, State::new(""))
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.open.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn is(&self, other: &Session) -> bool {
+        self.id == other.id
+    }
+
+    /// The state. A panic while it was locked leaves at most nodes behind that nothing uses.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps a mistake until the scope ends, or panics with it.
+    #[track_caller]
+    pub(crate) fn fail(&self, diagnostic: Diagnostic) {
+        let text = diagnostic.to_string();
+        self.lock().diagnostics.push(diagnostic);
+        if self.failing == Failing::Fast && !frame::defer_panic(&text) {
+            panic!("{text}");
+        }
+    }
+
+    /// Ends recording at a question that a poisoned ticket cannot answer. The scope returns the diagnostics it has.
+    pub(crate) fn stop(&self) -> ! {
+        if cfg!(panic = "abort") {
+            let first = self.lock().diagnostics.first().map(ToString::to_string);
+            panic!("{}", first.unwrap_or_default());
+        }
+        std::panic::resume_unwind(Box::new(Stopped(self.id)))
+    }
+
+    /// Whether a panic's payload comes from [`Session::stop`] of this session.
+    pub(crate) fn stopped_by(&self, payload: &(dyn std::any::Any + Send)) -> bool {
+        payload.downcast_ref::<Stopped>().is_some_and(|stopped| stopped.0 == self.id)
+    }
+
+    /// The diagnostics so far.
+    pub(crate) fn diagnostics(&self) -> Option<Diagnostics> {
+        Diagnostics::from_list(self.lock().diagnostics.clone())
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let open = if self.is_open() { "open" } else { "complete" };
+        write!(f, "capture {} on {}, opened at {}, {open}", self.id, self.backend, self.opened)
+    }
+}
+
+/// Records an op: checks that the operands belong to one open session, and runs `build` on their values. Its result is the ticket; its
+/// error is kept, and the ticket poisoned. Where an operand is poisoned already, nothing is built and nothing is said.
+#[track_caller]
+pub(crate) fn record(
+    operands: &[&Tensor],
+    build: impl FnOnce(&mut State, &[Value], Loc) -> Result<Value, Diagnostic>,
+) -> Tensor {
+    let loc = frame::here();
+    let session = match session_of(operands, loc) {
+        Ok(session) => session,
+        Err(poison) => return poison,
+    };
+    let Some(values) = operands.iter().map(|operand| operand.value).collect::<Option<SmallVec<[Value; 4]>>>() else {
+        return Tensor::poison(session, loc);
+    };
+    record_in(&session, loc, |state, loc| build(state, &values, loc))
+}
+
+/// Records an op without operands into a session that is known to be open.
+#[track_caller]
+pub(crate) fn record_in(
+    session: &Arc<Session>,
+    loc: Loc,
+    build: impl FnOnce(&mut State, Loc) -> Result<Value, Diagnostic>,
+) -> Tensor {
+    let mut state = session.lock();
+    match build(&mut state, loc) {
+        Ok(value) => {
+            let ty = state.builder.ty(value).clone();
+            drop(state);
+            Tensor::new(session.clone(), value, ty, loc)
+        }
+        Err(diagnostic) => {
+            drop(state);
+            session.fail(frame::named(diagnostic, loc));
+            Tensor::poison(session.clone(), loc)
+        }
+    }
+}
+
+/// The open session that all operands belong to. Where there is none (K0105) the mistake is collected by a session that can, whose poison
+/// is the error; or else this panics.
+#[track_caller]
+pub(crate) fn session_of(operands: &[&Tensor], loc: Loc) -> Result<Arc<Session>, Tensor> {
+    let first = operands.first().expect("an op without operands is recorded through its scope");
+    let session = &first.session;
+    if session.is_open() && operands.iter().all(|operand| operand.session.is(session)) {
+        return Ok(session.clone());
+    }
+    let diagnostic = frame::named(complete(operands, loc), loc);
+    let open = operands.iter().map(|operand| &operand.session).find(|session| session.is_open()).cloned();
+    let current = Session::current();
+    let collector = current.filter(|current| open.is_none() || operands.iter().any(|o| o.session.is(current))).or(open);
+    match collector {
+        Some(session) => {
+            session.fail(diagnostic);
+            Err(Tensor::poison(session, loc))
+        }
+        None => panic!("{diagnostic}"),
+    }
+}
+
+/// K0105, with the line of every operand and of its scope.
+fn complete(operands: &[&Tensor], loc: Loc) -> Diagnostic {
+    let stale = operands.iter().any(|operand| !operand.session.is_open());
+    let (label, help) = if stale {
+        (
+            "a ticket is no data: it stands for a value of its own capture, which has returned",
+            "return the tensor from the capture and read it from the result, or feed its data as an argument",
+        )
+    } else {
+        (
+            "the operands belong to two captures",
+            "a capture sees values of another one as arguments only: declare an input and feed it",
+        )
+    };
+    let mut diagnostic = Diagnostic::new(Code::K0105, "capture scope is already complete").at(loc).label(label);
+    for (index, operand) in operands.iter().enumerate() {
+        let role = if operands.len() == 1 { "tensor".to_owned() } else { format!("operand {index}") };
+        diagnostic = diagnostic.note(role, operand.to_string(), "made", operand.loc);
+        let scope = if operand.session.is_open() { "a scope still open," } else { "a complete scope," };
+        diagnostic = diagnostic.note("", format!("of {scope}"), "opened", operand.session.opened);
+    }
+    diagnostic.help(help)
+}
