@@ -6,7 +6,8 @@
 //!
 //! - `device`, `scope`, `session`, `frame`: opening, declaring, recording, and whose line it is;
 //! - `tensor`, `operand`, `data`, `ops`, `create`: tickets and the ops on them, which are methods and operators;
-//! - `composite`: layers, activations and losses as plain functions over the ops; adding one touches one place;
+//! - `random`: keys and draws;
+//! - `composite`: layers, activations and losses as plain functions over the ops; adding one touches one place.
 //!
 //! Broadcasting and weak Rust numbers exist here only: the graph holds neither.
 
@@ -18,9 +19,13 @@ mod device;
 mod frame;
 mod operand;
 mod ops;
+mod random;
 mod scope;
 mod session;
 mod tensor;
+
+#[cfg(test)]
+mod tests;
 
 pub use captured::{Baked, CapturedGraph, Notice, Tap};
 pub use composite::Correction;
@@ -29,5 +34,6 @@ pub use device::{CaptureDevice, OpenScope};
 pub use frame::composite;
 pub use operand::Operand;
 pub use ops::{IntoAxes, IntoExtents, Part, Parts, concat, stack};
+pub use random::Key;
 pub use scope::Scope;
 pub use tensor::Tensor;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kiln_ir::{Backend, Code, DType, Diagnostic, HostData, Loc, Op, Result, Shape, TensorType, Value};
+use kiln_ir::{Backend, Code, DType, Diagnostic, Loc, Result, Shape, TensorType, Value};
 
 use crate::data::IntoData;
 use crate::device::outside;
@@ -81,7 +81,7 @@ impl Scope {
         self.record(|state, loc| state.builder.input(name, ty, loc))
     }
 
-    /// Bakes data into the graph: a number, an array of numbers (nested for more axes), a slice, a `Vec`, or [`HostData`]. Unsuffixed
+    /// Bakes data into the graph: a number, an array of numbers (nested for more axes), a slice, a `Vec`, or [`HostData`](kiln_ir::HostData). Unsuffixed
     /// numbers are `f32` and `i32`. What is baked is listed in the report; feed what changes as an argument instead.
     ///
     /// ```
@@ -128,12 +128,6 @@ impl Scope {
         }
     }
 
-    /// A constant whose data is known as [`HostData`].
-    #[track_caller]
-    pub(crate) fn host(&self, data: HostData) -> Tensor {
-        self.constant(data)
-    }
-
     /// Records an op that has no operands.
     #[track_caller]
     pub(crate) fn record(&self, build: impl FnOnce(&mut State, Loc) -> Result<Value, Diagnostic>) -> Tensor {
@@ -153,12 +147,6 @@ impl Scope {
             }
             None => panic!("{diagnostic}"),
         }
-    }
-
-    /// Records an op without operands that is only a node.
-    #[track_caller]
-    pub(crate) fn node(&self, op: Op) -> Tensor {
-        self.record(|state, loc| state.builder.value(op, &[], loc))
     }
 }
 

@@ -271,7 +271,7 @@ fn resolve(from: &Shape, extents: &[isize]) -> Result<Shape, Diagnostic> {
     let known: Option<usize> =
         extents.iter().filter(|&&extent| extent != -1).try_fold(1usize, |product, &e| product.checked_mul(e as usize));
     let rest = match known {
-        Some(known) if known > 0 && from.num_elements() % known == 0 => from.num_elements() / known,
+        Some(known) if known > 0 && from.num_elements().is_multiple_of(known) => from.num_elements() / known,
         _ if open == 0 => 0,
         Some(0) => {
             return Err(Diagnostic::new(Code::K0303, text()).label("-1 beside an extent of 0 could be anything"));

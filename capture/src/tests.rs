@@ -1,0 +1,189 @@
+//! What a capture does as a whole: scopes, poison, collected mistakes.
+
+use kiln_ir::{Backend, Code, DType, Op};
+
+use crate::{CaptureDevice, Scope, Tensor, concat};
+
+fn cpu() -> CaptureDevice {
+    CaptureDevice::new(Backend::Cpu)
+}
+
+fn codes(body: impl FnOnce(&Scope) -> Tensor) -> Vec<Code> {
+    cpu().capture_scope(body).map_or_else(|errors| errors.codes(), |_| Vec::new())
+}
+
+#[test]
+fn three_mistakes_in_one_scope_give_three_diagnostics() {
+    let codes = codes(|scope| {
+        let x = scope.input("x", DType::F32, [2, 3]);
+        let y = scope.input("y", DType::F32, [4, 5]);
+        let bad = &x + &y;
+        let also_bad = x.matmul(&y);
+        let worse = x.sum(7);
+        bad.exp() + also_bad.sum(..) + worse
+    });
+    assert_eq!(codes, [Code::K0302, Code::K0301, Code::K0304]);
+}
+
+#[test]
+fn a_question_that_poison_cannot_answer_ends_the_scope_with_its_mistakes() {
+    let codes = codes(|scope| {
+        let x = scope.input("x", DType::F32, [2, 3]);
+        let bad = x.matmul(&x);
+        assert_eq!(bad.shape()[1], 3, "never reached");
+        bad
+    });
+    assert_eq!(codes, [Code::K0301]);
+}
+
+#[test]
+fn a_device_works_again_after_a_mistake_and_after_a_panic() {
+    let device = cpu();
+    let body = |scope: &Scope| scope.input("x", DType::F32, [2]).sum(3);
+    assert!(device.capture_scope(body).is_err());
+    let panicking = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        device.capture_scope(|_| -> Tensor { std::panic::panic_any("the user's own") })
+    }));
+    assert!(panicking.is_err());
+    assert!(device.capture_scope(|scope| scope.input("x", DType::F32, [2]).exp()).is_ok());
+}
+
+#[test]
+fn a_second_scope_on_a_device_is_refused_and_the_first_goes_on() {
+    let device = cpu();
+    let captured = device
+        .capture_scope(|scope| {
+            let inner = device.capture_scope(|_| ());
+            assert_eq!(inner.map(|_| ()).map_err(|errors| errors.codes()), Err(vec![Code::K0104]));
+            scope.input("x", DType::F32, [2]).exp()
+        })
+        .expect("the outer scope is sound");
+    assert_eq!(captured.graph.nodes.len(), 2);
+}
+
+#[test]
+fn a_node_carries_the_line_of_the_user_also_inside_a_composite() {
+    let captured =
+        cpu().capture_scope(|scope| scope.input("x", DType::F32, [2, 3]).softmax(1)).expect("a sound capture");
+    let line = captured.graph.nodes[0].loc.line_column().map(|(line, _)| line);
+    for node in &captured.graph.nodes {
+        assert_eq!(node.loc.line_column().map(|(line, _)| line), line, "{}", node.op.name());
+        assert!(node.loc.to_string().contains("tests.rs"), "{}", node.loc);
+    }
+}
+
+#[test]
+fn literals_take_the_dtype_of_the_tensor_beside_them() {
+    let captured = cpu()
+        .capture_scope(|scope| {
+            let x = scope.input("x", DType::F16, [2]);
+            let y = scope.input("y", DType::U8, [2]);
+            (1.0 - x * 2.0 + 1, y % 3 + 2.0)
+        })
+        .expect("all of them fit");
+    let dtypes: Vec<DType> = captured.graph.outputs.iter().map(|o| captured.graph.ty(o.value).dtype).collect();
+    assert_eq!(dtypes, [DType::F16, DType::U8]);
+}
+
+#[test]
+fn literals_that_do_not_fit_are_mistakes() {
+    let codes = codes(|scope| {
+        let (u, i) = (scope.input("u", DType::U8, [2]), scope.input("i", DType::I32, [2]));
+        let (h, b) = (scope.input("h", DType::F16, [2]), scope.input("b", DType::Bool, [2]));
+        let _mistakes = (&u + 300, &u - -1, i * 0.5, h + 1e6, b.eq(1));
+        u
+    });
+    assert_eq!(codes, [Code::K0406; 5]);
+}
+
+#[test]
+fn an_element_on_another_backend_is_named_by_its_position() {
+    let errors = cpu()
+        .capture_scope(|scope| {
+            let (a, b) = (scope.input("a", DType::F32, [2]), scope.input("b", DType::F32, [2]));
+            concat(&[&a, &b, &scope.on(Backend::Cuda).input("c", DType::F32, [2])], 0)
+        })
+        .expect_err("c is elsewhere");
+    assert_eq!(errors.codes(), [Code::K0202]);
+    assert!(errors.to_string().contains("element 2 of `concat` is on Cuda"), "{errors}");
+}
+
+#[test]
+fn outputs_are_named_as_in_the_tree() {
+    let captured = cpu()
+        .capture_scope(|scope| {
+            let x = scope.input("x", DType::F32, [2]);
+            scope.output("marked", &x);
+            (x.exp(), vec![x.log(), x.sin()])
+        })
+        .expect("a sound capture");
+    let names: Vec<&str> = captured.graph.outputs.iter().map(|output| &*output.name).collect();
+    assert_eq!(names, ["marked", "0", "1.0", "1.1"]);
+}
+
+#[test]
+fn a_ticket_of_a_complete_scope_is_refused_by_a_later_one() {
+    let mut escaped = None;
+    let device = cpu();
+    device.capture_scope(|scope| escaped = Some(scope.input("x", DType::F32, [2]))).map(|_| ()).expect("sound");
+    let escaped = escaped.expect("it escaped");
+    let again = device.capture_scope(|scope| scope.input("x", DType::F32, [2]) + &escaped);
+    assert_eq!(again.map(|_| ()).map_err(|errors| errors.codes()), Err(vec![Code::K0105]));
+    let alone = device.capture_scope(|_| escaped.exp());
+    assert_eq!(alone.map(|_| ()).map_err(|errors| errors.codes()), Err(vec![Code::K0105]));
+}
+
+#[test]
+#[should_panic(expected = "error[K0105]: capture scope is already complete")]
+fn a_ticket_used_after_its_scope_panics_where_nothing_can_collect() {
+    let mut escaped = None;
+    cpu().capture_scope(|scope| escaped = Some(scope.input("x", DType::F32, [2]))).map(|_| ()).expect("sound");
+    let _never = escaped.expect("it escaped").exp();
+}
+
+#[test]
+fn a_vector_and_a_batch_multiply_by_numpys_rules() {
+    let captured = cpu()
+        .capture_scope(|scope| {
+            let v = scope.input("v", DType::F32, [4]);
+            let m = scope.input("m", DType::F32, [4, 5]);
+            let b = scope.input("b", DType::F32, [7, 1, 3, 4]);
+            let shapes = [v.matmul(&v), v.matmul(&m), b.matmul(&v), b.matmul(&m)].map(|t| t.shape().to_vec());
+            assert_eq!(shapes, [vec![], vec![5], vec![7, 1, 3], vec![7, 1, 3, 5]]);
+            b.matmul(&scope.input("c", DType::F32, [2, 4, 6]))
+        })
+        .expect("all fit");
+    assert_eq!(captured.graph.ty(captured.graph.outputs[0].value).shape[..], [7, 2, 3, 6]);
+}
+
+#[test]
+fn mistakes_show_the_users_operands_and_not_their_broadcasts() {
+    let errors = cpu()
+        .capture_scope(|scope| scope.input("x", DType::F32, [32, 10]) + scope.input("b", DType::I32, [10]))
+        .expect_err("dtypes differ");
+    let text = errors.to_string();
+    assert!(text.contains("f32[32, 10] @cpu") && text.contains("i32[10] @cpu"), "{text}");
+    assert_eq!(errors.codes(), [Code::K0402]);
+}
+
+#[test]
+fn negative_constant_indices_count_from_the_end() {
+    let captured = cpu()
+        .capture_scope(|scope| scope.input("x", DType::F32, [4]).take(0, &scope.constant([-1, 0])))
+        .expect("both are in range");
+    let constant = captured.graph.nodes.iter().rev().find_map(|node| match &node.op {
+        Op::Constant { data, .. } => Some(data.elements().map(|e| e.to_i128()).collect::<Vec<_>>()),
+        _ => None,
+    });
+    assert_eq!(constant, Some(vec![3, 0]));
+}
+
+#[test]
+fn methods_follow_an_operator_with_a_number_on_either_side() {
+    let codes = codes(|scope| {
+        let x = scope.input("x", DType::F32, [2]);
+        let lr = 0.5f32;
+        (1.0 - &x).exp() + (&x * 2.0).log() + (2 * &x).sin() + (&x + 1).cos() + &x * lr + (x % lr).tan()
+    });
+    assert_eq!(codes, []);
+}
