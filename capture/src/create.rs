@@ -143,4 +143,13 @@ impl Tensor {
             crate::operand::literal(&mut state.builder, value, &like, loc)
         })
     }
+
+    /// A tensor as it is, a number as by [`Tensor::number`].
+    #[track_caller]
+    pub(crate) fn number_or(&self, operand: &crate::Operand, dtype: DType) -> Tensor {
+        match operand {
+            crate::Operand::Tensor(tensor) => tensor.cast(dtype),
+            crate::Operand::Scalar(scalar) => self.number(*scalar, dtype),
+        }
+    }
 }

@@ -28,7 +28,10 @@ mod tensor;
 mod tests;
 
 pub use captured::{Baked, CapturedGraph, Notice, Tap};
-pub use composite::Correction;
+pub use composite::{
+    Correction, Gelu, Mask, attention, binary_cross_entropy, cross_entropy, cross_entropy_rows, dropout, embedding,
+    layer_norm, linear, mse, rms_norm,
+};
 pub use data::{IntoData, Nested, Scalar};
 pub use device::{CaptureDevice, OpenScope};
 pub use frame::composite;

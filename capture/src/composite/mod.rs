@@ -3,9 +3,18 @@
 //! 16-bit floats are computed in `f32` and rounded once at the end, in plain sight of the graph.
 
 mod activation;
+mod attention;
+mod layer;
+mod loss;
+mod normalize;
 mod softmax;
 mod statistics;
 
+pub use activation::Gelu;
+pub use attention::{Mask, attention};
+pub use layer::{dropout, embedding, linear};
+pub use loss::{binary_cross_entropy, cross_entropy, cross_entropy_rows, mse};
+pub use normalize::{layer_norm, rms_norm};
 pub use statistics::Correction;
 
 use kiln_ir::{Code, DType, Diagnostic};

@@ -16,13 +16,11 @@ use crate::session::record;
 /// Indices ready for use: constants checked against the extent, negative ones counted from the end.
 fn checked(
     builder: &mut GraphBuilder,
-    op: &Op,
-    values: &[Value],
+    indices: Value,
     extent: usize,
-    axis: usize,
+    of: impl FnOnce() -> String,
     loc: Loc,
 ) -> Result<Value, Diagnostic> {
-    let indices = values[1];
     let data = match &builder.node(indices).op {
         Op::Constant { data, .. } => data.clone(),
         Op::Literal { value, .. } => {
@@ -35,11 +33,10 @@ fn checked(
     }
     let outside = |index: &i128| !(-(extent as i128)..extent as i128).contains(index);
     if let Some((place, index)) = data.elements().map(Literal::to_i128).enumerate().find(|(_, index)| outside(index)) {
-        let message = format!("index {index} is out of range for axis {axis} of extent {extent}");
-        let diagnostic = Diagnostic::new(Code::K0311, message)
+        let message = format!("index {index} is out of range for {}", of());
+        return Err(Diagnostic::new(Code::K0311, message)
             .label(format!("element {place} of the indices"))
-            .help(format!("indices run from -{extent} to {}", extent as i128 - 1));
-        return Err(builder.explain(diagnostic, op, values, loc));
+            .help(format!("indices run from -{extent} to {}", extent as i128 - 1)));
     }
     if data.elements().all(|index| index.to_i128() >= 0) {
         return Ok(indices);
@@ -53,6 +50,19 @@ fn checked(
     let backend = builder.ty(indices).backend;
     let data = HostData::from_literals(data.dtype(), data.shape().clone(), &elements).expect("as many elements");
     builder.constant(data, backend, loc)
+}
+
+/// [`checked`] indices along an axis of the first operand.
+fn along(
+    builder: &mut GraphBuilder,
+    op: &Op,
+    values: &[Value],
+    extent: usize,
+    axis: usize,
+    loc: Loc,
+) -> Result<Value, Diagnostic> {
+    checked(builder, values[1], extent, || format!("axis {axis} of extent {extent}"), loc)
+        .map_err(|diagnostic| builder.explain(diagnostic, op, values, loc))
 }
 
 /// The axis an index op works on.
@@ -109,6 +119,23 @@ fn typed(builder: &GraphBuilder, op: &Op, values: &[Value], loc: Loc) -> Result<
 }
 
 impl Tensor {
+    /// Class indices below a number, checked if they are known; K0404 where they are no integers.
+    #[track_caller]
+    pub(crate) fn known_indices(&self, classes: usize) -> Tensor {
+        record(&[self], |state, values, loc| {
+            let builder = &mut state.builder;
+            let ty = builder.ty(values[0]).clone();
+            let made = builder.node(values[0]).loc;
+            let note = |diagnostic: Diagnostic| diagnostic.note("indices", ty.to_string(), "made", made);
+            if !ty.dtype.is_int() {
+                let message = format!("Should be int, got {}", ty.dtype.kind());
+                let help = "cast them with `.cast(DType::I32)`";
+                return Err(note(Diagnostic::new(Code::K0404, message).label("class indices are integers").help(help)));
+            }
+            checked(builder, values[0], classes, || format!("{classes} classes"), loc).map_err(note)
+        })
+    }
+
     /// Slices of this tensor along an axis, by indices of any shape: the result has the indices' axes in the place of `axis`.
     ///
     /// ```
@@ -127,7 +154,7 @@ impl Tensor {
             typed(builder, &plain, values, loc)?;
             let (axis, extent) = indexed_axis(builder, &plain, values, axis, loc)?;
             let op = Op::Gather { axis, batch: 0 };
-            let indices = checked(builder, &op, values, extent, axis, loc)?;
+            let indices = along(builder, &op, values, extent, axis, loc)?;
             builder.value(op, &[values[0], indices], loc)
         })
     }
@@ -148,7 +175,7 @@ impl Tensor {
             typed(builder, &plain, values, loc)?;
             let (axis, extent) = indexed_axis(builder, &plain, values, axis, loc)?;
             let (x_shape, indices_shape) = aligned(builder, &plain, values, axis, loc)?;
-            let indices = checked(builder, &plain, values, extent, axis, loc)?;
+            let indices = along(builder, &plain, values, extent, axis, loc)?;
             let (there, back) = last(axis, x_shape.rank());
             let batch = x_shape.rank() - 1;
             let x = builder.broadcast(values[0], &x_shape, loc)?;
@@ -174,7 +201,7 @@ impl Tensor {
             let op = Op::Scatter { kind, axis, batch: 0 };
             let (x, i) = (&builder.ty(values[0]).shape, &builder.ty(values[1]).shape);
             let wanted: Shape = x[..axis].iter().chain(&i[..]).chain(&x[axis + 1..]).copied().collect();
-            let indices = checked(builder, &op, values, extent, axis, loc)?;
+            let indices = along(builder, &op, values, extent, axis, loc)?;
             let updates = stretched(builder, &op, values, updates, &wanted, loc)?;
             builder.value(op, &[values[0], indices, updates], loc)
         })
@@ -191,7 +218,7 @@ impl Tensor {
                 let diagnostic = Diagnostic::new(Code::K0312, message).label("indices go along the axes of the target");
                 return Err(builder.explain(diagnostic, &plain, values, loc));
             }
-            let indices = checked(builder, &plain, values, extent, axis, loc)?;
+            let indices = along(builder, &plain, values, extent, axis, loc)?;
             let updates = stretched(builder, &plain, values, updates, &indices_shape, loc)?;
             let (there, back) = last(axis, x_shape.rank());
             let batch = x_shape.rank() - 1;
