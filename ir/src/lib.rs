@@ -12,6 +12,7 @@ mod dtype;
 mod graph;
 mod host;
 pub mod kernel;
+mod kernel_text;
 mod literal;
 mod loc;
 mod op;

@@ -130,7 +130,7 @@ scalar_ops! {
     Cosh "cosh" 1 Float Approximate Ordered float Some(|x, _, _| x.cosh()), int None, "The hyperbolic cosine.";
     Tanh "tanh" 1 Float Approximate Ordered float Some(|x, _, _| x.tanh()), int None, "The hyperbolic tangent.";
     Asinh "asinh" 1 Float Approximate Ordered float Some(|x, _, _| libm::asinh(x)), int None, "The inverse hyperbolic sine.";
-    Acosh "acosh" 1 Float Approximate Ordered float Some(|x, _, _| libm::acosh(x)), int None, "The inverse hyperbolic cosine.";
+    Acosh "acosh" 1 Float Approximate Ordered float Some(|x, _, _| acosh(x)), int None, "The inverse hyperbolic cosine.";
     Atanh "atanh" 1 Float Approximate Ordered float Some(|x, _, _| libm::atanh(x)), int None, "The inverse hyperbolic tangent.";
     Erf "erf" 1 Float Approximate Ordered float Some(|x, _, _| libm::erf(x)), int None, "The error function.";
     Sigmoid "sigmoid" 1 Float Approximate Ordered float Some(|x, _, _| sigmoid(x)), int None, "The logistic function `1 / (1 + exp(-x))`, accurate on both sides.";
@@ -247,6 +247,11 @@ fn maximum(x: f64, y: f64) -> f64 {
     } else {
         y
     }
+}
+
+/// NaN below 1, where some libraries go astray.
+fn acosh(x: f64) -> f64 {
+    if x < 1.0 { f64::NAN } else { libm::acosh(x) }
 }
 
 fn sigmoid(x: f64) -> f64 {

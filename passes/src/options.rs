@@ -1,0 +1,60 @@
+//! What a user or a device may decide about compilation.
+
+/// How to compile a graph.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Pairs (argument, result) of equal type: the result may be written over the argument, which the caller gives up.
+    pub donate: Vec<(usize, usize)>,
+    /// Whether ops share kernels.
+    pub fusion: Fusion,
+    /// Whether intermediates share memory.
+    pub reuse: Reuse,
+    /// What the device allows in one kernel.
+    pub limits: Limits,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { donate: Vec::new(), fusion: Fusion::On, reuse: Reuse::On, limits: Limits::cpu() }
+    }
+}
+
+/// Whether ops share kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fusion {
+    /// As the cost model says.
+    On,
+    /// One kernel per op.
+    Off,
+}
+
+/// Whether intermediates share memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reuse {
+    /// Slots are shared by values whose lifetimes do not meet, and updated in place where proved.
+    On,
+    /// Every intermediate has its own slot, nothing is updated in place.
+    Off,
+}
+
+/// A device's limits, as numbers.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Instructions in one kernel.
+    pub instructions: usize,
+    /// Buffers bound to one kernel.
+    pub buffers: usize,
+    /// Elements of a row that a row kernel may walk several times.
+    pub row_elements: usize,
+    /// Rows below which a row kernel would leave the device idle, unless it is small altogether.
+    pub row_count: usize,
+    /// Points below which a kernel is small altogether.
+    pub small: usize,
+}
+
+impl Limits {
+    /// The CPU's: rows must stay in the second-level cache, and there must be enough of them for the cores.
+    pub fn cpu() -> Limits {
+        Limits { instructions: 512, buffers: 64, row_elements: 1 << 16, row_count: 16, small: 1 << 15 }
+    }
+}
