@@ -2,5 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod check;
+mod cpu;
+mod data;
+mod ops;
 mod random;
 mod text;
+mod tolerance;
