@@ -9,6 +9,7 @@ mod backend;
 mod build;
 mod diagnostic;
 mod dtype;
+pub mod grad;
 mod graph;
 mod host;
 pub mod kernel;

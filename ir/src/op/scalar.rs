@@ -1,12 +1,16 @@
 //! The elementwise ops: one table row each.
 //!
 //! A row gives the name, the number of operands, the dtype rule, what the simplifier may assume, the value on floats and on integers,
-//! and one line of documentation. Values are computed wide (`f64`, `i128`) and rounded or wrapped to the op's dtype by the caller:
+//! the gradient, and one line of documentation. Values are computed wide (`f64`, `i128`) and rounded or wrapped to the op's dtype by the caller:
 //! for `f32` and narrower this is the correctly rounded result of `+ - * / sqrt`. The table is the definition of each op; backends are
 //! tested against it.
 
 use std::fmt;
 
+use std::f64::consts::{FRAC_2_SQRT_PI, LN_2};
+
+use crate::grad::scalar as rules;
+use crate::grad::scalar::ScalarGradient::{self, Each, Zero};
 use crate::{DType, Literal};
 
 /// Which dtypes an elementwise op takes and what it gives.
@@ -71,13 +75,15 @@ pub struct ScalarRow {
     pub float: Option<FloatValue>,
     /// The value on integers and bools (0 or 1) of a dtype, before wrapping.
     pub int: Option<IntValue>,
+    /// The gradient of each operand: a formula in the arriving gradient `g`, the operands `a b c` and the result `y`.
+    pub(crate) gradient: ScalarGradient,
     /// What it computes, in one line.
     pub doc: &'static str,
 }
 
 macro_rules! scalar_ops {
     ($($variant:ident $name:literal $arity:literal $rule:ident $exactness:ident $symmetry:ident
-        float $float:expr, int $int:expr, $doc:literal;)*) => {
+        float $float:expr, int $int:expr, gradient $gradient:expr, $doc:literal;)*) => {
         /// An elementwise op. `ScalarOp::row` gives its row of the table.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum ScalarOp {
@@ -98,67 +104,68 @@ macro_rules! scalar_ops {
             symmetry: Symmetry::$symmetry,
             float: $float,
             int: $int,
+            gradient: $gradient,
             doc: $doc,
         },)*];
     };
 }
 
 scalar_ops! {
-    Neg "neg" 1 Number Exact Ordered float Some(|x, _, _| -x), int Some(|_, x, _, _| -x), "`-x`; integers wrap.";
-    Abs "abs" 1 Number Exact Ordered float Some(|x, _, _| x.abs()), int Some(|_, x, _, _| x.abs()), "`|x|`; the smallest integer stays itself.";
-    Sign "sign" 1 Number Exact Ordered float Some(|x, _, _| sign(x)), int Some(|_, x, _, _| x.signum()), "-1, 0 or 1 by the sign of `x`; zeros and NaN stay themselves.";
-    Floor "floor" 1 Float Exact Ordered float Some(|x, _, _| x.floor()), int None, "The largest integer not above `x`.";
-    Ceil "ceil" 1 Float Exact Ordered float Some(|x, _, _| x.ceil()), int None, "The smallest integer not below `x`.";
-    Round "round" 1 Float Exact Ordered float Some(|x, _, _| x.round_ties_even()), int None, "The nearest integer, ties to even.";
-    Trunc "trunc" 1 Float Exact Ordered float Some(|x, _, _| x.trunc()), int None, "`x` without its fraction.";
-    Sqrt "sqrt" 1 Float Exact Ordered float Some(|x, _, _| x.sqrt()), int None, "The square root; NaN below 0.";
-    Rsqrt "rsqrt" 1 Float Approximate Ordered float Some(|x, _, _| 1.0 / x.sqrt()), int None, "`1 / sqrt(x)`.";
-    Recip "recip" 1 Float Exact Ordered float Some(|x, _, _| 1.0 / x), int None, "`1 / x`.";
-    Exp "exp" 1 Float Approximate Ordered float Some(|x, _, _| x.exp()), int None, "e to the `x`.";
-    Exp2 "exp2" 1 Float Approximate Ordered float Some(|x, _, _| x.exp2()), int None, "2 to the `x`.";
-    Expm1 "expm1" 1 Float Approximate Ordered float Some(|x, _, _| x.exp_m1()), int None, "`exp(x) - 1`, accurate near 0.";
-    Log "log" 1 Float Approximate Ordered float Some(|x, _, _| x.ln()), int None, "The natural logarithm.";
-    Log2 "log2" 1 Float Approximate Ordered float Some(|x, _, _| x.log2()), int None, "The logarithm to base 2.";
-    Log1p "log1p" 1 Float Approximate Ordered float Some(|x, _, _| x.ln_1p()), int None, "`log(1 + x)`, accurate near 0.";
-    Sin "sin" 1 Float Approximate Ordered float Some(|x, _, _| x.sin()), int None, "The sine, in radians.";
-    Cos "cos" 1 Float Approximate Ordered float Some(|x, _, _| x.cos()), int None, "The cosine, in radians.";
-    Tan "tan" 1 Float Approximate Ordered float Some(|x, _, _| x.tan()), int None, "The tangent, in radians.";
-    Asin "asin" 1 Float Approximate Ordered float Some(|x, _, _| x.asin()), int None, "The inverse sine.";
-    Acos "acos" 1 Float Approximate Ordered float Some(|x, _, _| x.acos()), int None, "The inverse cosine.";
-    Atan "atan" 1 Float Approximate Ordered float Some(|x, _, _| x.atan()), int None, "The inverse tangent.";
-    Sinh "sinh" 1 Float Approximate Ordered float Some(|x, _, _| x.sinh()), int None, "The hyperbolic sine.";
-    Cosh "cosh" 1 Float Approximate Ordered float Some(|x, _, _| x.cosh()), int None, "The hyperbolic cosine.";
-    Tanh "tanh" 1 Float Approximate Ordered float Some(|x, _, _| x.tanh()), int None, "The hyperbolic tangent.";
-    Asinh "asinh" 1 Float Approximate Ordered float Some(|x, _, _| libm::asinh(x)), int None, "The inverse hyperbolic sine.";
-    Acosh "acosh" 1 Float Approximate Ordered float Some(|x, _, _| acosh(x)), int None, "The inverse hyperbolic cosine.";
-    Atanh "atanh" 1 Float Approximate Ordered float Some(|x, _, _| libm::atanh(x)), int None, "The inverse hyperbolic tangent.";
-    Erf "erf" 1 Float Approximate Ordered float Some(|x, _, _| libm::erf(x)), int None, "The error function.";
-    Sigmoid "sigmoid" 1 Float Approximate Ordered float Some(|x, _, _| sigmoid(x)), int None, "The logistic function `1 / (1 + exp(-x))`, accurate on both sides.";
-    Not "not" 1 IntOrBool Exact Ordered float None, int Some(|dtype, x, _, _| if dtype == DType::Bool { 1 - x } else { !x }), "Logical not of bools, bitwise not of integers.";
-    IsNan "is_nan" 1 TestFloat Exact Ordered float Some(|x, _, _| truth(x.is_nan())), int None, "Whether `x` is NaN.";
-    IsInf "is_inf" 1 TestFloat Exact Ordered float Some(|x, _, _| truth(x.is_infinite())), int None, "Whether `x` is an infinity.";
-    IsFinite "is_finite" 1 TestFloat Exact Ordered float Some(|x, _, _| truth(x.is_finite())), int None, "Whether `x` is neither NaN nor an infinity.";
-    Add "add" 2 Number Exact Commutative float Some(|x, y, _| x + y), int Some(|_, x, y, _| x + y), "`x + y`; integers wrap.";
-    Sub "sub" 2 Number Exact Ordered float Some(|x, y, _| x - y), int Some(|_, x, y, _| x - y), "`x - y`; integers wrap.";
-    Mul "mul" 2 Number Exact Commutative float Some(|x, y, _| x * y), int Some(|_, x, y, _| x * y), "`x * y`; integers wrap.";
-    Div "div" 2 Number Exact Ordered float Some(|x, y, _| x / y), int Some(|_, x, y, _| if y == 0 { 0 } else { x / y }), "`x / y`; integers truncate toward 0, and give 0 where `y` is 0.";
-    Rem "rem" 2 Number Exact Ordered float Some(|x, y, _| x % y), int Some(|_, x, y, _| if y == 0 { x } else { x % y }), "The remainder of truncating division, with the sign of `x`; integers give `x` where `y` is 0.";
-    Max "max" 2 Number Exact Commutative float Some(|x, y, _| maximum(x, y)), int Some(|_, x, y, _| x.max(y)), "The larger one; NaN if either is, and +0 above -0.";
-    Min "min" 2 Number Exact Commutative float Some(|x, y, _| -maximum(-x, -y)), int Some(|_, x, y, _| x.min(y)), "The smaller one; NaN if either is, and -0 below +0.";
-    Pow "pow" 2 Float Approximate Ordered float Some(|x, y, _| x.powf(y)), int None, "`x` to the `y`; `pow(x, 0)` is 1, NaN for a negative base with a fractional exponent.";
-    Atan2 "atan2" 2 Float Approximate Ordered float Some(|x, y, _| x.atan2(y)), int None, "The angle of the point (`y`, `x`): `atan2(sin, cos)`.";
-    And "and" 2 IntOrBool Exact Commutative float None, int Some(|_, x, y, _| x & y), "Logical and of bools, bitwise of integers.";
-    Or "or" 2 IntOrBool Exact Commutative float None, int Some(|_, x, y, _| x | y), "Logical or of bools, bitwise of integers.";
-    Xor "xor" 2 IntOrBool Exact Commutative float None, int Some(|_, x, y, _| x ^ y), "Logical exclusive or of bools, bitwise of integers.";
-    Shl "shl" 2 Int Exact Ordered float None, int Some(|dtype, x, y, _| x << shift_count(dtype, y)), "`x << y`, the count taken modulo the width.";
-    Shr "shr" 2 Int Exact Ordered float None, int Some(|dtype, x, y, _| x >> shift_count(dtype, y)), "`x >> y`, arithmetic on signed integers, the count taken modulo the width.";
-    Eq "eq" 2 CompareAny Exact Commutative float Some(|x, y, _| truth(x == y)), int Some(|_, x, y, _| i128::from(x == y)), "`x == y`; false for NaN.";
-    Ne "ne" 2 CompareAny Exact Commutative float Some(|x, y, _| truth(x != y)), int Some(|_, x, y, _| i128::from(x != y)), "`x != y`; true for NaN.";
-    Lt "lt" 2 CompareNumber Exact Ordered float Some(|x, y, _| truth(x < y)), int Some(|_, x, y, _| i128::from(x < y)), "`x < y`; false for NaN.";
-    Le "le" 2 CompareNumber Exact Ordered float Some(|x, y, _| truth(x <= y)), int Some(|_, x, y, _| i128::from(x <= y)), "`x <= y`; false for NaN.";
-    Gt "gt" 2 CompareNumber Exact Ordered float Some(|x, y, _| truth(x > y)), int Some(|_, x, y, _| i128::from(x > y)), "`x > y`; false for NaN.";
-    Ge "ge" 2 CompareNumber Exact Ordered float Some(|x, y, _| truth(x >= y)), int Some(|_, x, y, _| i128::from(x >= y)), "`x >= y`; false for NaN.";
-    Clamp "clamp" 3 Number Exact Ordered float Some(|x, low, high| -maximum(-maximum(x, low), -high)), int Some(|_, x, low, high| x.max(low).min(high)), "`min(max(x, low), high)`; NaN stays NaN.";
+    Neg "neg" 1 Number Exact Ordered float Some(|x, _, _| -x), int Some(|_, x, _, _| -x), gradient Each(&[|p| -p.g]), "`-x`; integers wrap.";
+    Abs "abs" 1 Number Exact Ordered float Some(|x, _, _| x.abs()), int Some(|_, x, _, _| x.abs()), gradient Each(&[|p| p.g * p.a.map(ScalarOp::Sign)]), "`|x|`; the smallest integer stays itself.";
+    Sign "sign" 1 Number Exact Ordered float Some(|x, _, _| sign(x)), int Some(|_, x, _, _| x.signum()), gradient Zero, "-1, 0 or 1 by the sign of `x`; zeros and NaN stay themselves.";
+    Floor "floor" 1 Float Exact Ordered float Some(|x, _, _| x.floor()), int None, gradient Zero, "The largest integer not above `x`.";
+    Ceil "ceil" 1 Float Exact Ordered float Some(|x, _, _| x.ceil()), int None, gradient Zero, "The smallest integer not below `x`.";
+    Round "round" 1 Float Exact Ordered float Some(|x, _, _| x.round_ties_even()), int None, gradient Zero, "The nearest integer, ties to even.";
+    Trunc "trunc" 1 Float Exact Ordered float Some(|x, _, _| x.trunc()), int None, gradient Zero, "`x` without its fraction.";
+    Sqrt "sqrt" 1 Float Exact Ordered float Some(|x, _, _| x.sqrt()), int None, gradient Each(&[|p| p.g * (0.5 / p.y)]), "The square root; NaN below 0.";
+    Rsqrt "rsqrt" 1 Float Approximate Ordered float Some(|x, _, _| 1.0 / x.sqrt()), int None, gradient Each(&[|p| p.g * (p.y * p.y * p.y * -0.5)]), "`1 / sqrt(x)`.";
+    Recip "recip" 1 Float Exact Ordered float Some(|x, _, _| 1.0 / x), int None, gradient Each(&[|p| p.g * -(p.y * p.y)]), "`1 / x`.";
+    Exp "exp" 1 Float Approximate Ordered float Some(|x, _, _| x.exp()), int None, gradient Each(&[|p| p.g * p.y]), "e to the `x`.";
+    Exp2 "exp2" 1 Float Approximate Ordered float Some(|x, _, _| x.exp2()), int None, gradient Each(&[|p| p.g * (p.y * LN_2)]), "2 to the `x`.";
+    Expm1 "expm1" 1 Float Approximate Ordered float Some(|x, _, _| x.exp_m1()), int None, gradient Each(&[|p| p.g * p.a.map(ScalarOp::Exp)]), "`exp(x) - 1`, accurate near 0.";
+    Log "log" 1 Float Approximate Ordered float Some(|x, _, _| x.ln()), int None, gradient Each(&[|p| p.g / p.a]), "The natural logarithm.";
+    Log2 "log2" 1 Float Approximate Ordered float Some(|x, _, _| x.log2()), int None, gradient Each(&[|p| p.g / (p.a * LN_2)]), "The logarithm to base 2.";
+    Log1p "log1p" 1 Float Approximate Ordered float Some(|x, _, _| x.ln_1p()), int None, gradient Each(&[|p| p.g / (p.a + 1.0)]), "`log(1 + x)`, accurate near 0.";
+    Sin "sin" 1 Float Approximate Ordered float Some(|x, _, _| x.sin()), int None, gradient Each(&[|p| p.g * p.a.map(ScalarOp::Cos)]), "The sine, in radians.";
+    Cos "cos" 1 Float Approximate Ordered float Some(|x, _, _| x.cos()), int None, gradient Each(&[|p| p.g * -p.a.map(ScalarOp::Sin)]), "The cosine, in radians.";
+    Tan "tan" 1 Float Approximate Ordered float Some(|x, _, _| x.tan()), int None, gradient Each(&[|p| p.g * (p.y * p.y + 1.0)]), "The tangent, in radians.";
+    Asin "asin" 1 Float Approximate Ordered float Some(|x, _, _| x.asin()), int None, gradient Each(&[|p| p.g / ((1.0 - p.a) * (p.a + 1.0)).map(ScalarOp::Sqrt)]), "The inverse sine.";
+    Acos "acos" 1 Float Approximate Ordered float Some(|x, _, _| x.acos()), int None, gradient Each(&[|p| -p.g / ((1.0 - p.a) * (p.a + 1.0)).map(ScalarOp::Sqrt)]), "The inverse cosine.";
+    Atan "atan" 1 Float Approximate Ordered float Some(|x, _, _| x.atan()), int None, gradient Each(&[|p| p.g / (p.a * p.a + 1.0)]), "The inverse tangent.";
+    Sinh "sinh" 1 Float Approximate Ordered float Some(|x, _, _| x.sinh()), int None, gradient Each(&[|p| p.g * p.a.map(ScalarOp::Cosh)]), "The hyperbolic sine.";
+    Cosh "cosh" 1 Float Approximate Ordered float Some(|x, _, _| x.cosh()), int None, gradient Each(&[|p| p.g * p.a.map(ScalarOp::Sinh)]), "The hyperbolic cosine.";
+    Tanh "tanh" 1 Float Approximate Ordered float Some(|x, _, _| x.tanh()), int None, gradient Each(&[|p| p.g * (1.0 - p.y * p.y)]), "The hyperbolic tangent.";
+    Asinh "asinh" 1 Float Approximate Ordered float Some(|x, _, _| libm::asinh(x)), int None, gradient Each(&[rules::asinh]), "The inverse hyperbolic sine.";
+    Acosh "acosh" 1 Float Approximate Ordered float Some(|x, _, _| acosh(x)), int None, gradient Each(&[|p| p.g / ((p.a - 1.0).map(ScalarOp::Sqrt) * (p.a + 1.0).map(ScalarOp::Sqrt))]), "The inverse hyperbolic cosine.";
+    Atanh "atanh" 1 Float Approximate Ordered float Some(|x, _, _| libm::atanh(x)), int None, gradient Each(&[|p| p.g / ((1.0 - p.a) * (p.a + 1.0))]), "The inverse hyperbolic tangent.";
+    Erf "erf" 1 Float Approximate Ordered float Some(|x, _, _| libm::erf(x)), int None, gradient Each(&[|p| p.g * ((-(p.a * p.a)).map(ScalarOp::Exp) * FRAC_2_SQRT_PI)]), "The error function.";
+    Sigmoid "sigmoid" 1 Float Approximate Ordered float Some(|x, _, _| sigmoid(x)), int None, gradient Each(&[|p| p.g * (p.y * (1.0 - p.y))]), "The logistic function `1 / (1 + exp(-x))`, accurate on both sides.";
+    Not "not" 1 IntOrBool Exact Ordered float None, int Some(|dtype, x, _, _| if dtype == DType::Bool { 1 - x } else { !x }), gradient Zero, "Logical not of bools, bitwise not of integers.";
+    IsNan "is_nan" 1 TestFloat Exact Ordered float Some(|x, _, _| truth(x.is_nan())), int None, gradient Zero, "Whether `x` is NaN.";
+    IsInf "is_inf" 1 TestFloat Exact Ordered float Some(|x, _, _| truth(x.is_infinite())), int None, gradient Zero, "Whether `x` is an infinity.";
+    IsFinite "is_finite" 1 TestFloat Exact Ordered float Some(|x, _, _| truth(x.is_finite())), int None, gradient Zero, "Whether `x` is neither NaN nor an infinity.";
+    Add "add" 2 Number Exact Commutative float Some(|x, y, _| x + y), int Some(|_, x, y, _| x + y), gradient Each(&[|p| p.g, |p| p.g]), "`x + y`; integers wrap.";
+    Sub "sub" 2 Number Exact Ordered float Some(|x, y, _| x - y), int Some(|_, x, y, _| x - y), gradient Each(&[|p| p.g, |p| -p.g]), "`x - y`; integers wrap.";
+    Mul "mul" 2 Number Exact Commutative float Some(|x, y, _| x * y), int Some(|_, x, y, _| x * y), gradient Each(&[|p| p.g * p.b, |p| p.g * p.a]), "`x * y`; integers wrap.";
+    Div "div" 2 Number Exact Ordered float Some(|x, y, _| x / y), int Some(|_, x, y, _| if y == 0 { 0 } else { x / y }), gradient Each(&[|p| p.g / p.b, |p| p.g * -(p.y / p.b)]), "`x / y`; integers truncate toward 0, and give 0 where `y` is 0.";
+    Rem "rem" 2 Number Exact Ordered float Some(|x, y, _| x % y), int Some(|_, x, y, _| if y == 0 { x } else { x % y }), gradient Each(&[|p| p.g, rules::rem_divisor]), "The remainder of truncating division, with the sign of `x`; integers give `x` where `y` is 0.";
+    Max "max" 2 Number Exact Commutative float Some(|x, y, _| maximum(x, y)), int Some(|_, x, y, _| x.max(y)), gradient Each(&[|p| rules::larger(p.g, p.a, p.b), |p| rules::larger(p.g, p.b, p.a)]), "The larger one; NaN if either is, and +0 above -0.";
+    Min "min" 2 Number Exact Commutative float Some(|x, y, _| -maximum(-x, -y)), int Some(|_, x, y, _| x.min(y)), gradient Each(&[|p| rules::smaller(p.g, p.a, p.b), |p| rules::smaller(p.g, p.b, p.a)]), "The smaller one; NaN if either is, and -0 below +0.";
+    Pow "pow" 2 Float Approximate Ordered float Some(|x, y, _| x.powf(y)), int None, gradient Each(&[rules::pow_base, rules::pow_exponent]), "`x` to the `y`; `pow(x, 0)` is 1, NaN for a negative base with a fractional exponent.";
+    Atan2 "atan2" 2 Float Approximate Ordered float Some(|x, y, _| x.atan2(y)), int None, gradient Each(&[|p| rules::angle(p, p.b), |p| -rules::angle(p, p.a)]), "The angle of the point (`y`, `x`): `atan2(sin, cos)`.";
+    And "and" 2 IntOrBool Exact Commutative float None, int Some(|_, x, y, _| x & y), gradient Zero, "Logical and of bools, bitwise of integers.";
+    Or "or" 2 IntOrBool Exact Commutative float None, int Some(|_, x, y, _| x | y), gradient Zero, "Logical or of bools, bitwise of integers.";
+    Xor "xor" 2 IntOrBool Exact Commutative float None, int Some(|_, x, y, _| x ^ y), gradient Zero, "Logical exclusive or of bools, bitwise of integers.";
+    Shl "shl" 2 Int Exact Ordered float None, int Some(|dtype, x, y, _| x << shift_count(dtype, y)), gradient Zero, "`x << y`, the count taken modulo the width.";
+    Shr "shr" 2 Int Exact Ordered float None, int Some(|dtype, x, y, _| x >> shift_count(dtype, y)), gradient Zero, "`x >> y`, arithmetic on signed integers, the count taken modulo the width.";
+    Eq "eq" 2 CompareAny Exact Commutative float Some(|x, y, _| truth(x == y)), int Some(|_, x, y, _| i128::from(x == y)), gradient Zero, "`x == y`; false for NaN.";
+    Ne "ne" 2 CompareAny Exact Commutative float Some(|x, y, _| truth(x != y)), int Some(|_, x, y, _| i128::from(x != y)), gradient Zero, "`x != y`; true for NaN.";
+    Lt "lt" 2 CompareNumber Exact Ordered float Some(|x, y, _| truth(x < y)), int Some(|_, x, y, _| i128::from(x < y)), gradient Zero, "`x < y`; false for NaN.";
+    Le "le" 2 CompareNumber Exact Ordered float Some(|x, y, _| truth(x <= y)), int Some(|_, x, y, _| i128::from(x <= y)), gradient Zero, "`x <= y`; false for NaN.";
+    Gt "gt" 2 CompareNumber Exact Ordered float Some(|x, y, _| truth(x > y)), int Some(|_, x, y, _| i128::from(x > y)), gradient Zero, "`x > y`; false for NaN.";
+    Ge "ge" 2 CompareNumber Exact Ordered float Some(|x, y, _| truth(x >= y)), int Some(|_, x, y, _| i128::from(x >= y)), gradient Zero, "`x >= y`; false for NaN.";
+    Clamp "clamp" 3 Number Exact Ordered float Some(|x, low, high| -maximum(-maximum(x, low), -high)), int Some(|_, x, low, high| x.max(low).min(high)), gradient Each(&[rules::clamp_input, rules::clamp_low, rules::clamp_high]), "`min(max(x, low), high)`; NaN stays NaN.";
 }
 
 impl ScalarOp {
