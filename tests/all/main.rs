@@ -5,6 +5,7 @@
 mod check;
 mod cpu;
 mod data;
+mod gradients;
 mod ops;
 mod random;
 mod text;
