@@ -34,8 +34,8 @@ pub use host::HostData;
 pub use literal::Literal;
 pub use loc::Loc;
 pub use op::{
-    Attribute, Axes, Custom, DTypeRule, Direction, Exactness, FloatValue, IntValue, Op, Precision, ReduceKind,
-    ScalarOp, ScalarRow, ScanKind, ScatterKind, Symmetry, Types, infer, normalize_axis,
+    Attribute, Axes, Custom, DTypeRule, Direction, Exactness, FloatValue, IntValue, Op, OpRow, Precision, ReduceKind,
+    ScalarOp, ScalarRow, ScanKind, ScatterKind, Symmetry, Types, infer, normalize_axis, op_rows,
 };
 pub use rebuild::{Replacement, live_nodes, rebuild};
 pub use text::{GraphText, INLINE_ELEMENTS, Locations, MAX_DEPTH, TextStyle, VERSION, parse, parse_with};

@@ -6,6 +6,7 @@ mod check;
 mod cpu;
 mod data;
 mod gradients;
+mod ir_page;
 mod ops;
 mod random;
 mod text;

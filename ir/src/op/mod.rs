@@ -4,6 +4,7 @@ mod check;
 mod infer;
 mod names;
 mod scalar;
+mod table;
 
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use smallvec::SmallVec;
 pub use infer::{Types, infer};
 pub use scalar::ScalarOp;
 pub use scalar::{DTypeRule, Exactness, FloatValue, IntValue, ScalarRow, Symmetry};
+pub use table::{OpRow, op_rows};
 
 use crate::{Backend, Code, DType, Diagnostic, Graph, HostData, Literal, Shape, TensorType};
 

@@ -167,8 +167,11 @@ impl<'t> Reader<'t, '_> {
         }
         loop {
             if let Err(diagnostic) = self.input(scope) {
-                self.report(diagnostic);
                 self.cursor.skip_to(&[',', ')', '{']);
+                if !self.cursor.is_mark(',') && !self.cursor.is_mark(')') {
+                    return Err(diagnostic);
+                }
+                self.report(diagnostic);
             }
             if self.cursor.take_mark(')') {
                 return Ok(());
@@ -208,7 +211,7 @@ impl<'t> Reader<'t, '_> {
         let op_name = self.cursor.peek().text;
         let draft = ops::read(&mut self.cursor)?;
         let operands = self.operands(scope)?;
-        self.cursor.mark(':').map_err(|diagnostic| {
+        self.cursor.mark_on_line(':').map_err(|diagnostic| {
             diagnostic.help("a statement ends with the type of its result: `%2 = add %0, %1 : f32[3] @cpu`")
         })?;
         let types_loc = self.cursor.loc();

@@ -92,6 +92,21 @@ impl<'t> Cursor<'t> {
         if self.take_mark(mark) { Ok(()) } else { Err(self.unexpected(&format!("`{mark}`"))) }
     }
 
+    /// A mark that stands on the line of the token before it: where the line ends too early, that is what is said.
+    pub(super) fn mark_on_line(&mut self, mark: char) -> Result<(), Diagnostic> {
+        let before = self.at.checked_sub(1).map(|at| self.tokens[at]);
+        let (true, Some(Token { text, loc: Loc::Text { line, column }, .. })) = (self.peek().first, before) else {
+            return self.mark(mark);
+        };
+        if self.take_mark(mark) {
+            return Ok(());
+        }
+        let column = column.saturating_add(u32::try_from(text.chars().count()).unwrap_or(u32::MAX));
+        Err(Diagnostic::new(Code::K0801, format!("expected `{mark}`, found the end of the line"))
+            .at(Loc::Text { line, column })
+            .label(format!("expected `{mark}` here")))
+    }
+
     pub(super) fn word(&mut self, expected: &str) -> Result<Token<'t>, Diagnostic> {
         if self.peek().kind == Kind::Word { Ok(self.next()) } else { Err(self.unexpected(expected)) }
     }

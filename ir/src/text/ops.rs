@@ -10,8 +10,8 @@ use smallvec::SmallVec;
 use super::cursor::{Cursor, brief};
 use super::lex::{Kind, Token};
 use crate::{
-    Attribute, Axes, Code, Custom, Diagnostic, Direction, HostData, Literal, Loc, Op, Precision, ReduceKind, ScalarOp,
-    ScanKind, ScatterKind, TensorType,
+    Attribute, Axes, Code, Custom, Diagnostic, Direction, HostData, Literal, Loc, Op, Precision, ReduceKind, ScanKind,
+    ScatterKind, TensorType, op_rows,
 };
 
 /// An op that may still lack what its declared type says.
@@ -24,43 +24,6 @@ pub(super) enum Draft<'t> {
     Pad { low: SmallVec<[usize; 4]>, high: SmallVec<[usize; 4]>, value: Token<'t> },
     Custom { name: Arc<str>, attributes: Vec<(Arc<str>, Attribute)> },
 }
-
-/// The names of the ops that are no rows of the elementwise table.
-pub(super) const FAMILIES: [&str; 33] = [
-    "literal",
-    "constant",
-    "iota",
-    "random_bits",
-    "cast",
-    "bitcast",
-    "select",
-    "reduce.sum",
-    "reduce.prod",
-    "reduce.max",
-    "reduce.min",
-    "reduce.argmax",
-    "reduce.argmin",
-    "scan.sum",
-    "scan.prod",
-    "scan.max",
-    "scan.min",
-    "reshape",
-    "permute",
-    "broadcast",
-    "slice",
-    "pad",
-    "concat",
-    "matmul",
-    "gather",
-    "scatter.add",
-    "scatter.set",
-    "scatter.max",
-    "transfer",
-    "stop_gradient",
-    "mark",
-    "barrier",
-    "custom",
-];
 
 /// Reads an op's name and attributes.
 pub(super) fn read<'t>(cursor: &mut Cursor<'t>) -> Result<Draft<'t>, Diagnostic> {
@@ -131,11 +94,13 @@ fn unknown_op(name: &str, loc: Loc) -> Diagnostic {
 }
 
 /// The op whose name differs in the fewest letters, at most two.
-fn nearest(name: &str) -> Option<&'static str> {
-    let known = FAMILIES.into_iter().chain(ScalarOp::ALL.iter().map(|op| op.name()));
-    let (distance, nearest) = known
-        .filter(|known| known.len().abs_diff(name.len()) <= 2)
-        .map(|known| (edit_distance(known.as_bytes(), name.as_bytes()), known))
+fn nearest(name: &str) -> Option<String> {
+    let (distance, _, nearest) = op_rows()
+        .iter()
+        .map(|row| row.name().into_owned())
+        .map(|known| (known.len().abs_diff(name.len()), known))
+        .filter(|(difference, _)| *difference <= 2)
+        .map(|(difference, known)| (edit_distance(known.as_bytes(), name.as_bytes()), difference, known))
         .min()?;
     (distance <= 2 && distance < nearest.len()).then_some(nearest)
 }
@@ -346,8 +311,8 @@ mod tests {
 
     #[test]
     fn a_slip_in_a_name_is_recognised() {
-        assert_eq!(nearest("reduce.mx"), Some("reduce.max"));
-        assert_eq!(nearest("mattmul"), Some("matmul"));
+        assert_eq!(nearest("reduce.mx").as_deref(), Some("reduce.max"));
+        assert_eq!(nearest("mattmul").as_deref(), Some("matmul"));
         assert_eq!(nearest("convolution"), None);
     }
 }
