@@ -1,8 +1,12 @@
 //! Gradients against finite differences on the reference interpreter, and the faults that gradients of other systems have had.
 
+mod composites;
 mod difference;
 mod families;
+mod faults;
+mod graphs;
 mod scalar;
+mod structure;
 
 use kiln_ir::{Backend, DType, Diagnostic, Graph, GraphBuilder, HostData, Literal, Loc, TensorType, Value};
 
@@ -46,6 +50,23 @@ fn gradients(
     let graph = b.finish(gradients.iter().enumerate().map(|(index, &g)| (format!("g{index}"), g))).unwrap();
     let inputs: Vec<HostData> = arguments.iter().map(|(shape, numbers)| data(dtype, shape, numbers)).collect();
     run(&graph, &inputs)
+}
+
+/// The gradient of the sum of the only output of a graph text with regard to each of its float arguments.
+fn text_gradients(text: &str, arguments: &[HostData]) -> Vec<Vec<f64>> {
+    let graph = kiln_ir::parse(text).unwrap();
+    let floats = graph.inputs.iter().copied().filter(|&input| graph.ty(input).dtype.is_float());
+    let wrt: Vec<Value> = floats.collect();
+    run(&with_gradients(&graph, &wrt), arguments)
+}
+
+/// The gradients of the sum of a graph's first output, as a graph.
+fn with_gradients(graph: &Graph, wrt: &[Value]) -> Graph {
+    let mut b = GraphBuilder::from_graph(graph);
+    let y = graph.outputs[0].value;
+    let seed = b.full_like(y, 1.0, LOC).unwrap();
+    let gradients = kiln_ir::grad::vjp(&mut b, &[y], &[seed], wrt).unwrap();
+    b.finish(gradients.iter().enumerate().map(|(index, &g)| (format!("g{index}"), g))).unwrap()
 }
 
 /// The derivatives of orders 1, 2, .. of a function of one number.

@@ -82,5 +82,8 @@ impl Tensor {
 }
 
 pub(super) fn softplus(x: &Tensor) -> Tensor {
-    x.maximum(0) + (-x.abs()).exp().log1p()
+    // Selections on one condition: at 0 both parts follow one side, where `maximum` and `abs` would each take a middle and lose the
+    // second derivative.
+    let positive = x.gt(0);
+    positive.select(x, 0) + positive.select(&-x, x).exp().log1p()
 }
