@@ -7,6 +7,7 @@
 //! - `device`, `scope`, `session`, `frame`: opening, declaring, recording, and whose line it is;
 //! - `tensor`, `operand`, `data`, `ops`, `create`: tickets and the ops on them, which are methods and operators;
 //! - `random`: keys and draws;
+//! - `gradient`: gradients, which are more nodes of the same graph;
 //! - `composite`: layers, activations and losses as plain functions over the ops; adding one touches one place.
 //!
 //! Broadcasting and weak Rust numbers exist here only: the graph holds neither.
@@ -17,6 +18,7 @@ mod create;
 mod data;
 mod device;
 mod frame;
+mod gradient;
 mod operand;
 mod ops;
 mod random;
@@ -35,6 +37,7 @@ pub use composite::{
 pub use data::{IntoData, Nested, Scalar};
 pub use device::{CaptureDevice, OpenScope};
 pub use frame::composite;
+pub use gradient::{grad, gradients, value_and_grad, value_and_grad_aux};
 pub use operand::Operand;
 pub use ops::{IntoAxes, IntoExtents, Part, Parts, concat, stack};
 pub use random::Key;

@@ -195,6 +195,26 @@ pub(crate) fn record_in(
     }
 }
 
+/// [`record`] of ops with `count` results, all of them poisoned where something goes wrong.
+#[track_caller]
+pub(crate) fn record_many(
+    operands: &[&Tensor],
+    count: usize,
+    build: impl FnOnce(&mut State, &[Value], Loc) -> Result<Vec<Value>, Diagnostic>,
+) -> Vec<Tensor> {
+    let mut results = Vec::new();
+    let first = record(operands, |state, values, loc| {
+        results = build(state, values, loc)?;
+        Ok(values[0])
+    });
+    if first.is_poisoned() {
+        return vec![first; count];
+    }
+    let state = first.session.lock();
+    let ticket = |&value: &Value| Tensor::new(first.session.clone(), value, state.builder.ty(value).clone(), first.loc);
+    results.iter().map(ticket).collect()
+}
+
 /// The open session that all operands belong to. Where there is none (K0105) the mistake is collected by a session that can, whose poison
 /// is the error; or else this panics.
 #[track_caller]
