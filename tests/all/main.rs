@@ -3,10 +3,12 @@
 #![allow(clippy::unwrap_used)]
 
 mod check;
+mod composites;
 mod cpu;
 mod data;
 mod gradients;
 mod ir_page;
+mod mistakes;
 mod ops;
 mod random;
 mod text;
