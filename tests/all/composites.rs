@@ -29,7 +29,8 @@ fn one<R: Tree<Tensor>>(body: impl FnOnce(&Scope) -> R) -> Vec<f64> {
 /// Equal within a few roundings of `f32`; NaN and infinities exactly.
 #[track_caller]
 fn close(got: &[f64], wanted: &[f64]) {
-    let alike = |(&a, &b): (&f64, &f64)| a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= 2e-6 * b.abs().max(1.0);
+    let alike =
+        |(&a, &b): (&f64, &f64)| a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= 2e-6 * b.abs().max(1.0);
     assert!(got.len() == wanted.len() && got.iter().zip(wanted).all(alike), "got {got:?}, wanted {wanted:?}");
 }
 
@@ -393,7 +394,13 @@ fn draws_follow_their_distribution() {
         let [a, b, c, d] = Key::new(&scope.constant([7u32, 9])).split();
         let normal = a.normal([20000]);
         let spread = b.uniform_between(-1.0, 3.0, [20000]);
-        (normal.mean(..), normal.std(..), spread.mean(..), c.bernoulli(0.25, [20000]).mean(..), d.bernoulli(1.0, [9]).all(..))
+        (
+            normal.mean(..),
+            normal.std(..),
+            spread.mean(..),
+            c.bernoulli(0.25, [20000]).mean(..),
+            d.bernoulli(1.0, [9]).all(..),
+        )
     });
     let near = |got: &[f64], wanted: f64| assert!((got[0] - wanted).abs() < 0.03, "{got:?} is not {wanted}");
     near(&got[0], 0.0);

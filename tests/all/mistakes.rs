@@ -55,6 +55,7 @@ fn shown<T>(result: Result<T, Diagnostics>, base: u32) -> String {
     }
 }
 
+#[track_caller]
 fn f32s<const N: usize>(scope: &Scope, name: &str, shape: [usize; N]) -> Tensor {
     scope.input(name, DType::F32, shape)
 }
@@ -416,7 +417,8 @@ fn fail_fast_panics_at_the_line_of_the_user_also_inside_composites() {
             seen.lock().unwrap().push(info.location().map(ToString::to_string));
         }
     }));
-    let attempt = |mistake: &dyn Fn(&Scope)| catch_unwind(AssertUnwindSafe(|| device.capture_scope(mistake).map(|_| ())));
+    let attempt =
+        |mistake: &dyn Fn(&Scope)| catch_unwind(AssertUnwindSafe(|| device.capture_scope(mistake).map(|_| ())));
     let line = line!();
     let plain = attempt(&|scope| drop(f32s(scope, "x", [2]) + f32s(scope, "y", [3])));
     let inside = attempt(&|scope| drop(f32s(scope, "x", [2]).softmax(1)));
@@ -425,6 +427,6 @@ fn fail_fast_panics_at_the_line_of_the_user_also_inside_composites() {
         assert!(payload.downcast_ref::<String>().unwrap().starts_with("error[K03"));
     }
     let at = |line: u32, column: u32| Some(format!("tests/all/mistakes.rs:{line}:{column}"));
-    assert_eq!(*lines.lock().unwrap(), [at(line + 1, 41), at(line + 2, 66)]);
+    assert_eq!(*lines.lock().unwrap(), [at(line + 1, 39), at(line + 2, 62)]);
     assert!(device.capture_scope(|scope| f32s(scope, "x", [2]).exp()).is_ok(), "the device goes on");
 }

@@ -63,13 +63,13 @@ impl Tensor {
         floats("log_sigmoid", &[("input", self)], || widely(self, |x| -softplus(&-x)))
     }
 
-    /// `x` above 0, `alpha * (exp(x) - 1)` below.
+    /// `x` from 0 up, `alpha * (exp(x) - 1)` below.
     #[track_caller]
     pub fn elu(&self, alpha: impl Into<Scalar>) -> Tensor {
         let alpha = alpha.into();
         floats("elu", &[("input", self)], || {
             // The minimum keeps the branch not taken finite.
-            widely(self, |x| x.gt(0).select(x, x.minimum(0).expm1() * alpha))
+            widely(self, |x| x.ge(0).select(x, x.minimum(0).expm1() * alpha))
         })
     }
 
