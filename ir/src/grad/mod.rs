@@ -25,6 +25,9 @@ mod sweep;
 mod tape;
 mod view;
 
+#[cfg(test)]
+mod tests;
+
 use cotangent::{Cotangent, Zeros};
 use tape::Tape;
 

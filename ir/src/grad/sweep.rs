@@ -178,7 +178,7 @@ impl<'t> Sweep<'t> {
         let diagnostic = diagnostic
             .at(node.loc)
             .in_op(node.op.name())
-            .help("where no gradient is meant to pass, put `.stop_gradient()` before it");
+            .help("where no gradient is meant to pass, put `.detach()` before it");
         let mut path: Vec<usize> = std::iter::successors(Some(index), |&index| self.users[index]).collect();
         path.reverse();
         self.tape.with_nodes(|nodes| noted(diagnostic, nodes, &path))
