@@ -9,11 +9,11 @@ use std::sync::OnceLock;
 
 /// An instruction set that this machine has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Isa(pub(super) Level);
+pub struct Isa(pub(in crate::cpu) Level);
 
 /// The instruction sets that strips are compiled for, from narrow to wide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Level {
+pub(in crate::cpu) enum Level {
     /// What every machine of the target has: SSE2 on x86-64, NEON on aarch64.
     Baseline,
     /// Eight f32 lanes and fused multiply-add.

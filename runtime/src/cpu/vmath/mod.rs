@@ -34,6 +34,7 @@ mod trigonometric;
 mod tests;
 
 pub use isa::Isa;
+pub(in crate::cpu) use isa::Level;
 pub use op::{BinaryMath, UnaryMath};
 
 /// `output[i] = op(input[i])`, within `op.max_ulp()`.

@@ -1,0 +1,514 @@
+//! Reductions as loops.
+//!
+//! An accumulator has one lane per outer point. Sums and products of floats are held in `f64`; extremes and integer sums in the type
+//! itself; arg reductions hold the best value and its `i64` index. Sums of `f32` add up to [`PARTIAL`] numbers per lane in `f32` before
+//! they go to `f64`, so that a sum of any length is as good as its last rounding.
+//!
+//! The order of additions depends on the row's length alone, neither on its place in a strip nor on the instruction set's name, so a row
+//! summed again gives the same bits.
+
+use std::marker::PhantomData;
+
+use kiln_ir::{DType, Direction, Literal, ReduceKind};
+
+use super::{BLOCK, Repr, by_repr, versions};
+use crate::cpu::vmath::Isa;
+
+/// Numbers of a row that are summed in single precision before they go to the accumulator.
+const PARTIAL: usize = 32 * BLOCK;
+
+/// Reduces each of `rows` rows of `columns` dense lanes into its accumulator: values, rows, columns, accumulators, their indices, the
+/// index of the first column, the step of the index per column.
+///
+/// Safety: all lanes, accumulators and (for arg reductions) indices are there, apart from each other.
+pub(in crate::cpu) type RowsLoop = unsafe fn(*const u8, usize, usize, *mut u8, *mut i64, i64, i64);
+/// Combines one value per lane into one accumulator per lane: values, lanes, accumulators, indices, the index of all these values.
+///
+/// Safety: as [`RowsLoop`].
+pub(in crate::cpu) type LanesLoop = unsafe fn(*const u8, usize, *mut u8, *mut i64, i64);
+/// Combines later accumulators into earlier ones: lanes, accumulators, indices, later accumulators, their indices.
+///
+/// Safety: as [`RowsLoop`].
+pub(in crate::cpu) type MergeLoop = unsafe fn(usize, *mut u8, *mut i64, *const u8, *const i64);
+
+/// Writes running values: values, rows, columns, one accumulator per row, from which end, running values.
+///
+/// Safety: as [`RowsLoop`].
+pub(in crate::cpu) type ScanRowsLoop = unsafe fn(*const u8, usize, usize, *mut u8, Direction, *mut u8);
+/// Takes one step of a running reduction in every lane: values, lanes, accumulators, running values.
+///
+/// Safety: as [`RowsLoop`].
+pub(in crate::cpu) type ScanLanesLoop = unsafe fn(*const u8, usize, *mut u8, *mut u8);
+
+/// The loops of one reduction of one representation.
+#[derive(Clone, Copy)]
+pub(in crate::cpu) struct FoldLoops {
+    pub(in crate::cpu) rows: RowsLoop,
+    pub(in crate::cpu) lanes: LanesLoop,
+    pub(in crate::cpu) merge: MergeLoop,
+    pub(in crate::cpu) scan_rows: ScanRowsLoop,
+    pub(in crate::cpu) scan_lanes: ScanLanesLoop,
+    /// What an accumulator holds.
+    pub(in crate::cpu) accumulator: DType,
+    /// What it holds at first.
+    pub(in crate::cpu) start: Literal,
+}
+
+/// One reduction: a value is combined into an accumulator.
+trait Reduction {
+    type Value: Copy;
+    type Acc: Copy;
+    /// Whether an index goes with the accumulator.
+    const INDEXED: bool = false;
+    /// One value. `INDEXED` ones say whether the value takes the accumulator's place.
+    fn step(acc: &mut Self::Acc, value: Self::Value) -> bool;
+    /// A later accumulator.
+    fn merge(acc: &mut Self::Acc, later: Self::Acc) -> bool;
+    /// A whole row; the place of the value that took over, where one did.
+    fn row(acc: &mut Self::Acc, values: &[Self::Value]) -> Option<usize>;
+}
+
+struct Sum<T>(PhantomData<T>);
+struct Product<T>(PhantomData<T>);
+struct Largest<T>(PhantomData<T>);
+struct Smallest<T>(PhantomData<T>);
+struct FirstLargest<T>(PhantomData<T>);
+struct FirstSmallest<T>(PhantomData<T>);
+
+/// A row reduced in `BLOCK` lanes side by side, whose results are then combined.
+#[inline(always)]
+fn side_by_side<V: Copy, A: Copy>(values: &[V], start: A, step: impl Fn(A, V) -> A, mut combine: impl FnMut(A)) {
+    let (blocks, rest) = values.as_chunks::<BLOCK>();
+    if !blocks.is_empty() {
+        let mut lanes = [start; BLOCK];
+        for block in blocks {
+            for lane in 0..BLOCK {
+                lanes[lane] = step(lanes[lane], block[lane]);
+            }
+        }
+        lanes.into_iter().for_each(&mut combine);
+    }
+    let mut last = start;
+    for &value in rest {
+        last = step(last, value);
+    }
+    combine(last);
+}
+
+macro_rules! float_totals {
+    ($($float:ident)*) => {$(
+        impl Reduction for Sum<$float> {
+            type Value = $float;
+            type Acc = f64;
+            #[inline(always)]
+            fn step(acc: &mut f64, value: $float) -> bool {
+                *acc += f64::from(value);
+                false
+            }
+            #[inline(always)]
+            fn merge(acc: &mut f64, later: f64) -> bool {
+                *acc += later;
+                false
+            }
+            #[inline(always)]
+            fn row(acc: &mut f64, values: &[$float]) -> Option<usize> {
+                for part in values.chunks(PARTIAL) {
+                    // -0 is what adding leaves every number as it is.
+                    side_by_side(part, -0.0, |sum, value| sum + value, |sum: $float| *acc += f64::from(sum));
+                }
+                None
+            }
+        }
+
+        impl Reduction for Product<$float> {
+            type Value = $float;
+            type Acc = f64;
+            #[inline(always)]
+            fn step(acc: &mut f64, value: $float) -> bool {
+                *acc *= f64::from(value);
+                false
+            }
+            #[inline(always)]
+            fn merge(acc: &mut f64, later: f64) -> bool {
+                *acc *= later;
+                false
+            }
+            #[inline(always)]
+            fn row(acc: &mut f64, values: &[$float]) -> Option<usize> {
+                for &value in values {
+                    *acc *= f64::from(value);
+                }
+                None
+            }
+        }
+
+        impl Reduction for Largest<$float> {
+            type Value = $float;
+            type Acc = $float;
+            #[inline(always)]
+            fn step(acc: &mut $float, value: $float) -> bool {
+                *acc = $float::larger(*acc, value);
+                false
+            }
+            #[inline(always)]
+            fn merge(acc: &mut $float, later: $float) -> bool {
+                Self::step(acc, later)
+            }
+            #[inline(always)]
+            fn row(acc: &mut $float, values: &[$float]) -> Option<usize> {
+                *acc = $float::larger(*acc, largest_of::<$float>(values));
+                None
+            }
+        }
+
+        impl Reduction for Smallest<$float> {
+            type Value = $float;
+            type Acc = $float;
+            #[inline(always)]
+            fn step(acc: &mut $float, value: $float) -> bool {
+                *acc = $float::smaller(*acc, value);
+                false
+            }
+            #[inline(always)]
+            fn merge(acc: &mut $float, later: $float) -> bool {
+                Self::step(acc, later)
+            }
+            #[inline(always)]
+            fn row(acc: &mut $float, values: &[$float]) -> Option<usize> {
+                *acc = $float::smaller(*acc, smallest_of::<$float>(values));
+                None
+            }
+        }
+    )*};
+}
+
+macro_rules! int_totals {
+    ($($int:ident)*) => {$(
+        int_totals! { @ $int Sum |acc, value| *acc = acc.wrapping_add(value) }
+        int_totals! { @ $int Product |acc, value| *acc = acc.wrapping_mul(value) }
+        int_totals! { @ $int Largest |acc, value| *acc = Ord::max(*acc, value) }
+        int_totals! { @ $int Smallest |acc, value| *acc = Ord::min(*acc, value) }
+    )*};
+    (@ $int:ident $kind:ident |$acc:ident, $value:ident| $step:expr) => {
+        impl Reduction for $kind<$int> {
+            type Value = $int;
+            type Acc = $int;
+            #[inline(always)]
+            fn step($acc: &mut $int, $value: $int) -> bool {
+                $step;
+                false
+            }
+            #[inline(always)]
+            fn merge(acc: &mut $int, later: $int) -> bool {
+                Self::step(acc, later)
+            }
+            #[inline(always)]
+            fn row(acc: &mut $int, values: &[$int]) -> Option<usize> {
+                // Wrapping arithmetic and extremes may be done in any order: the compiler makes this a vector loop.
+                let mut total = *acc;
+                for &value in values {
+                    Self::step(&mut total, value);
+                }
+                *acc = total;
+                None
+            }
+        }
+    };
+}
+
+/// An order in which a NaN comes before every number, as arg reductions need it.
+trait Ordered: Copy + PartialOrd {
+    fn is_nan(self) -> bool;
+    /// The largest, NaN if any is.
+    fn largest(values: &[Self]) -> Self;
+    /// The smallest, NaN if any is.
+    fn smallest(values: &[Self]) -> Self;
+}
+
+macro_rules! ordered_floats {
+    ($($float:ident)*) => {$(
+        impl Extreme for $float {
+            const LOWEST: $float = $float::NEG_INFINITY;
+            const HIGHEST: $float = $float::INFINITY;
+            #[inline(always)]
+            fn larger(self, other: $float) -> $float {
+                if self > other || self.is_nan() {
+                    self
+                } else if self == other {
+                    $float::from_bits(self.to_bits() & other.to_bits())
+                } else {
+                    other
+                }
+            }
+            #[inline(always)]
+            fn smaller(self, other: $float) -> $float {
+                if self < other || self.is_nan() {
+                    self
+                } else if self == other {
+                    $float::from_bits(self.to_bits() | other.to_bits())
+                } else {
+                    other
+                }
+            }
+        }
+
+        impl Ordered for $float {
+            #[inline(always)]
+            fn is_nan(self) -> bool { self != self }
+            #[inline(always)]
+            fn largest(values: &[$float]) -> $float { largest_of(values) }
+            #[inline(always)]
+            fn smallest(values: &[$float]) -> $float { smallest_of(values) }
+        }
+    )*};
+}
+
+/// Floats with the semantics' maximum and minimum.
+trait Extreme: Copy + PartialOrd + Default + 'static {
+    const LOWEST: Self;
+    const HIGHEST: Self;
+    fn larger(self, other: Self) -> Self;
+    fn smaller(self, other: Self) -> Self;
+}
+
+ordered_floats! { f32 f64 }
+float_totals! { f32 f64 }
+int_totals! { i8 u8 i32 u32 i64 }
+
+macro_rules! ordered_ints {
+    ($($int:ident)*) => {$(
+        impl Ordered for $int {
+            #[inline(always)]
+            fn is_nan(self) -> bool { false }
+            #[inline(always)]
+            fn largest(values: &[$int]) -> $int { values.iter().fold($int::MIN, |best, &value| Ord::max(best, value)) }
+            #[inline(always)]
+            fn smallest(values: &[$int]) -> $int { values.iter().fold($int::MAX, |best, &value| Ord::min(best, value)) }
+        }
+    )*};
+}
+
+ordered_ints! { i8 u8 i32 u32 i64 }
+
+/// The largest of a row. A few instructions per vector find it; signs of zeros are looked at only where they can matter.
+#[inline(always)]
+#[allow(clippy::eq_op, reason = "NaN is the number that differs from itself")]
+fn largest_of<T: Extreme>(values: &[T]) -> T {
+    let mut best = T::LOWEST;
+    // A NaN takes over, as nothing is at least as large, and then stays.
+    let keep = |best: T, value: T| if (best >= value) | (best != best) { best } else { value };
+    side_by_side(values, T::LOWEST, keep, |lane| best = keep(best, lane));
+    if best == T::default() {
+        return values.iter().fold(T::LOWEST, |best, &value| best.larger(value));
+    }
+    best
+}
+
+/// The smallest of a row, as [`largest_of`].
+#[inline(always)]
+#[allow(clippy::eq_op, reason = "NaN is the number that differs from itself")]
+fn smallest_of<T: Extreme>(values: &[T]) -> T {
+    let mut best = T::HIGHEST;
+    let keep = |best: T, value: T| if (best <= value) | (best != best) { best } else { value };
+    side_by_side(values, T::HIGHEST, keep, |lane| best = keep(best, lane));
+    if best == T::default() {
+        return values.iter().fold(T::HIGHEST, |best, &value| best.smaller(value));
+    }
+    best
+}
+
+macro_rules! first_extremes {
+    ($($kind:ident by $beats:tt, $extreme:ident;)*) => {$(
+        impl<T: Ordered> Reduction for $kind<T> {
+            type Value = T;
+            type Acc = T;
+            const INDEXED: bool = true;
+            #[inline(always)]
+            fn step(acc: &mut T, value: T) -> bool {
+                let takes = !acc.is_nan() & ((value $beats *acc) | value.is_nan());
+                *acc = if takes { value } else { *acc };
+                takes
+            }
+            #[inline(always)]
+            fn merge(acc: &mut T, later: T) -> bool {
+                Self::step(acc, later)
+            }
+            #[inline(always)]
+            fn row(acc: &mut T, values: &[T]) -> Option<usize> {
+                if acc.is_nan() {
+                    return None;
+                }
+                let best = T::$extreme(values);
+                if !Self::step(acc, best) {
+                    return None;
+                }
+                values.iter().position(|&value| value == best || value.is_nan())
+            }
+        }
+    )*};
+}
+
+first_extremes! {
+    FirstLargest by >, largest;
+    FirstSmallest by <, smallest;
+}
+
+versions! {
+    fn rows_version<R: Reduction>(values: *const u8, rows: usize, columns: usize, accs: *mut u8, indices: *mut i64, first: i64, step: i64) = fold_rows as RowsLoop;
+}
+versions! {
+    fn lanes_version<R: Reduction>(values: *const u8, count: usize, accs: *mut u8, indices: *mut i64, index: i64) = fold_lanes as LanesLoop;
+}
+versions! {
+    fn merge_version<R: Reduction>(count: usize, accs: *mut u8, indices: *mut i64, later: *const u8, later_indices: *const i64) = fold_merge as MergeLoop;
+}
+
+#[inline(always)]
+unsafe fn fold_rows<R: Reduction>(
+    values: *const u8,
+    rows: usize,
+    columns: usize,
+    accs: *mut u8,
+    indices: *mut i64,
+    first: i64,
+    step: i64,
+) {
+    for row in 0..rows {
+        // SAFETY: the caller vouches for rows, accumulators and, where indexed, indices.
+        unsafe {
+            let values = std::slice::from_raw_parts(values.cast::<R::Value>().add(row * columns), columns);
+            let place = R::row(&mut *accs.cast::<R::Acc>().add(row), values);
+            if let (true, Some(place)) = (R::INDEXED, place) {
+                *indices.add(row) = first + place as i64 * step;
+            }
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn fold_lanes<R: Reduction>(values: *const u8, count: usize, accs: *mut u8, indices: *mut i64, index: i64) {
+    // SAFETY: the caller vouches for lanes, accumulators and, where indexed, indices.
+    unsafe {
+        let values = std::slice::from_raw_parts(values.cast::<R::Value>(), count);
+        let accs = std::slice::from_raw_parts_mut(accs.cast::<R::Acc>(), count);
+        if R::INDEXED {
+            let indices = std::slice::from_raw_parts_mut(indices, count);
+            for ((acc, place), &value) in accs.iter_mut().zip(indices).zip(values) {
+                *place = if R::step(acc, value) { index } else { *place };
+            }
+        } else {
+            for (acc, &value) in accs.iter_mut().zip(values) {
+                R::step(acc, value);
+            }
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn fold_merge<R: Reduction>(
+    count: usize,
+    accs: *mut u8,
+    indices: *mut i64,
+    later: *const u8,
+    later_indices: *const i64,
+) {
+    for lane in 0..count {
+        // SAFETY: the caller vouches for both accumulators and, where indexed, their indices.
+        unsafe {
+            let taken = R::merge(&mut *accs.cast::<R::Acc>().add(lane), *later.cast::<R::Acc>().add(lane));
+            if R::INDEXED && taken {
+                *indices.add(lane) = *later_indices.add(lane);
+            }
+        }
+    }
+}
+
+versions! {
+    fn scan_rows_version<R: Reduction>(values: *const u8, rows: usize, columns: usize, accs: *mut u8, direction: Direction, running: *mut u8) = scan_rows as ScanRowsLoop;
+}
+versions! {
+    fn scan_lanes_version<R: Reduction>(values: *const u8, count: usize, accs: *mut u8, running: *mut u8) = scan_lanes as ScanLanesLoop;
+}
+
+#[inline(always)]
+unsafe fn scan_rows<R: Reduction>(
+    values: *const u8,
+    rows: usize,
+    columns: usize,
+    accs: *mut u8,
+    direction: Direction,
+    running: *mut u8,
+) {
+    for row in 0..rows {
+        // SAFETY: the caller vouches for rows, accumulators and running values.
+        unsafe {
+            let values = std::slice::from_raw_parts(values.cast::<R::Value>().add(row * columns), columns);
+            let running = std::slice::from_raw_parts_mut(running.cast::<R::Acc>().add(row * columns), columns);
+            let acc = &mut *accs.cast::<R::Acc>().add(row);
+            let mut step = |(&value, place): (&R::Value, &mut R::Acc)| {
+                R::step(acc, value);
+                *place = *acc;
+            };
+            match direction {
+                Direction::Forward => values.iter().zip(running).for_each(&mut step),
+                Direction::Reverse => values.iter().zip(running).rev().for_each(&mut step),
+            }
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn scan_lanes<R: Reduction>(values: *const u8, count: usize, accs: *mut u8, running: *mut u8) {
+    // SAFETY: the caller vouches for lanes, accumulators and running values.
+    unsafe {
+        let values = std::slice::from_raw_parts(values.cast::<R::Value>(), count);
+        let accs = std::slice::from_raw_parts_mut(accs.cast::<R::Acc>(), count);
+        let running = std::slice::from_raw_parts_mut(running.cast::<R::Acc>(), count);
+        for ((acc, place), &value) in accs.iter_mut().zip(running).zip(values) {
+            R::step(acc, value);
+            *place = *acc;
+        }
+    }
+}
+
+fn loops_of<R: Reduction>(isa: Isa, accumulator: DType, start: Literal) -> FoldLoops {
+    FoldLoops {
+        rows: rows_version::<R>(isa),
+        lanes: lanes_version::<R>(isa),
+        merge: merge_version::<R>(isa),
+        scan_rows: scan_rows_version::<R>(isa),
+        scan_lanes: scan_lanes_version::<R>(isa),
+        accumulator,
+        start,
+    }
+}
+
+/// The loops of a reduction of values of a dtype.
+pub(in crate::cpu) fn fold_loops(kind: ReduceKind, dtype: DType, isa: Isa) -> FoldLoops {
+    let repr = Repr::of(dtype);
+    let total = if dtype.is_float() { DType::F64 } else { dtype };
+    match kind {
+        ReduceKind::Sum => by_repr!(repr, T => loops_of::<Sum<T>>(isa, total, Literal::zero(total))),
+        ReduceKind::Prod => by_repr!(repr, T => loops_of::<Product<T>>(isa, total, Literal::one(total))),
+        ReduceKind::Max => by_repr!(repr, T => loops_of::<Largest<T>>(isa, dtype, lowest(dtype))),
+        ReduceKind::Min => by_repr!(repr, T => loops_of::<Smallest<T>>(isa, dtype, highest(dtype))),
+        ReduceKind::ArgMax => by_repr!(repr, T => loops_of::<FirstLargest<T>>(isa, dtype, lowest(dtype))),
+        ReduceKind::ArgMin => by_repr!(repr, T => loops_of::<FirstSmallest<T>>(isa, dtype, highest(dtype))),
+    }
+}
+
+fn lowest(dtype: DType) -> Literal {
+    match dtype.int_range() {
+        Some((low, _)) => Literal::from_i128(dtype, low),
+        None if dtype == DType::Bool => Literal::zero(dtype),
+        None => Literal::from_f64(dtype, f64::NEG_INFINITY),
+    }
+}
+
+fn highest(dtype: DType) -> Literal {
+    match dtype.int_range() {
+        Some((_, high)) => Literal::from_i128(dtype, high),
+        None if dtype == DType::Bool => Literal::one(dtype),
+        None => Literal::from_f64(dtype, f64::INFINITY),
+    }
+}

@@ -1,0 +1,192 @@
+//! Loops over the lanes of a strip: one small monomorphic loop per operation, element type and instruction set.
+//!
+//! A strip is an array of lanes in scratch memory that stays in the first-level cache. Loops run over whole blocks of [`BLOCK`] lanes, so
+//! no remainder loop is compiled: strips are padded, and lanes past the end hold numbers nobody reads. An operand that is the same in
+//! every lane is one block that is read again and again (its step from block to block is 0).
+//!
+//! - `scalar.rs`: the elementwise ops; `convert.rs`: casts and bitcasts; `half_floats.rs`: the 16-bit floats' bits
+//! - `memory.rs`: from memory into lanes and back; `update.rs`: single elements; `fold.rs`: reductions, whole and running; `index.rs`: lanes made from the point alone
+
+mod convert;
+mod fold;
+pub(super) mod half_floats;
+mod index;
+mod memory;
+mod scalar;
+mod update;
+
+use kiln_ir::DType;
+
+use super::vmath::{BinaryMath, UnaryMath};
+
+pub(super) use convert::{Conversion, bitcast, cast};
+pub(super) use fold::{FoldLoops, fold_loops};
+pub(super) use index::{IndexLoop, RandomLoop, index_loop, random_loop};
+pub(super) use memory::{Mover, Shape, fill, mover};
+pub(super) use scalar::{fma, rounds, scalar, select};
+pub(super) use update::{Place, UpdateLoop, update_loop};
+
+/// Lanes per block.
+pub(super) const BLOCK: usize = 32;
+
+/// How a register's lanes are held. The 16-bit floats live as `f32` that are rounded after every instruction, bools as 0 or 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Repr {
+    F32,
+    F64,
+    I8,
+    U8,
+    I32,
+    U32,
+    I64,
+}
+
+impl Repr {
+    pub(super) const fn of(dtype: DType) -> Repr {
+        match dtype {
+            DType::F32 | DType::F16 | DType::BF16 => Repr::F32,
+            DType::F64 => Repr::F64,
+            DType::I8 => Repr::I8,
+            DType::U8 | DType::Bool => Repr::U8,
+            DType::I32 => Repr::I32,
+            DType::U32 => Repr::U32,
+            DType::I64 => Repr::I64,
+        }
+    }
+
+    /// Bytes per lane.
+    pub(super) const fn size(self) -> usize {
+        match self {
+            Repr::I8 | Repr::U8 => 1,
+            Repr::F32 | Repr::I32 | Repr::U32 => 4,
+            Repr::F64 | Repr::I64 => 8,
+        }
+    }
+}
+
+/// A loop over lanes: number of blocks, operands, each operand's bytes from block to block (0 where all lanes are alike), result.
+///
+/// Safety: every operand has that many blocks (one where its step is 0), the result too and apart from the operands.
+pub(super) type LaneLoop = unsafe fn(usize, [*const u8; 3], [usize; 3], *mut u8);
+
+/// What an elementwise instruction runs.
+#[derive(Clone, Copy)]
+pub(super) enum Work {
+    /// A loop compiled here.
+    Lanes(LaneLoop),
+    /// A function of vector mathematics, on `f32` lanes.
+    Unary32(UnaryMath),
+    /// The same of two operands.
+    Binary32(BinaryMath),
+    /// On `f64` lanes.
+    Unary64(UnaryMath),
+    /// The same of two operands.
+    Binary64(BinaryMath),
+}
+
+/// A function of one lane, written once for all instruction sets. Operands that it does not have are `()`.
+pub(super) trait Lane {
+    type A: Copy;
+    type B: Copy;
+    type C: Copy;
+    type Out: Copy;
+    /// Without branches where it can be, and always inlined, so that a loop over it becomes vector code.
+    fn lane(a: Self::A, b: Self::B, c: Self::C) -> Self::Out;
+}
+
+/// Defines a function from an [`Isa`] to a pointer to `$body` compiled for that instruction set.
+macro_rules! versions {
+    ($(#[$doc:meta])* $vis:vis fn $name:ident<$K:ident: $bound:path>($($arg:ident: $ty:ty),* $(,)?) = $body:ident as $pointer:ty;) => {
+        $(#[$doc])*
+        $vis fn $name<$K: $bound>(isa: $crate::cpu::vmath::Isa) -> $pointer {
+            use $crate::cpu::vmath::Level;
+            unsafe fn baseline<$K: $bound>($($arg: $ty),*) {
+                // SAFETY: as the caller's.
+                unsafe { $body::<$K>($($arg),*) }
+            }
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma")]
+            unsafe fn avx2<$K: $bound>($($arg: $ty),*) {
+                // SAFETY: as the caller's.
+                unsafe { $body::<$K>($($arg),*) }
+            }
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl,fma")]
+            unsafe fn avx512<$K: $bound>($($arg: $ty),*) {
+                // SAFETY: as the caller's.
+                unsafe { $body::<$K>($($arg),*) }
+            }
+            // An `Isa` of a level exists only where the machine has it: the pointer may be called here.
+            match isa.0 {
+                Level::Baseline => baseline::<$K>,
+                #[cfg(target_arch = "x86_64")]
+                Level::Avx2 => avx2::<$K>,
+                #[cfg(target_arch = "x86_64")]
+                Level::Avx512 => avx512::<$K>,
+            }
+        }
+    };
+}
+pub(in crate::cpu::lanes) use versions;
+
+versions! {
+    /// The loop over `L`'s lanes.
+    fn lane_loop<L: Lane>(blocks: usize, operands: [*const u8; 3], steps: [usize; 3], result: *mut u8) = run_blocks as LaneLoop;
+}
+
+#[inline(always)]
+unsafe fn run_blocks<L: Lane>(blocks: usize, operands: [*const u8; 3], steps: [usize; 3], result: *mut u8) {
+    for index in 0..blocks {
+        // SAFETY: the caller vouches for this many blocks, and for a result apart from the operands.
+        unsafe {
+            let a = &*operands[0].add(index * steps[0]).cast::<[L::A; BLOCK]>();
+            let b = &*operands[1].add(index * steps[1]).cast::<[L::B; BLOCK]>();
+            let c = &*operands[2].add(index * steps[2]).cast::<[L::C; BLOCK]>();
+            run_block::<L>(a, b, c, &mut *result.cast::<[L::Out; BLOCK]>().add(index));
+        }
+    }
+}
+
+#[inline(always)]
+fn run_block<L: Lane>(a: &[L::A; BLOCK], b: &[L::B; BLOCK], c: &[L::C; BLOCK], result: &mut [L::Out; BLOCK]) {
+    for lane in 0..BLOCK {
+        result[lane] = L::lane(a[lane], b[lane], c[lane]);
+    }
+}
+
+/// Picks a generic loop by the lanes' representation.
+macro_rules! by_repr {
+    ($repr:expr, $T:ident => $loop:expr) => {
+        match $repr {
+            Repr::F32 => {
+                type $T = f32;
+                $loop
+            }
+            Repr::F64 => {
+                type $T = f64;
+                $loop
+            }
+            Repr::I8 => {
+                type $T = i8;
+                $loop
+            }
+            Repr::U8 => {
+                type $T = u8;
+                $loop
+            }
+            Repr::I32 => {
+                type $T = i32;
+                $loop
+            }
+            Repr::U32 => {
+                type $T = u32;
+                $loop
+            }
+            Repr::I64 => {
+                type $T = i64;
+                $loop
+            }
+        }
+    };
+}
+pub(in crate::cpu::lanes) use by_repr;

@@ -1,0 +1,463 @@
+//! Map, reduce and row kernels.
+//!
+//! A kernel is walked in one of two orders ([`Order`]), chosen by how its accesses lie in memory:
+//!
+//! - *lanes*: the lanes of a tile are outer points; inner points are walked one by one, folds combine lane by lane. So run maps (one
+//!   inner point) and column reductions.
+//! - *rows*: rows of a tile are outer points, columns inner points: long rows in several strips, short ones many at a time. Folds reduce
+//!   each row. So run row reductions, softmax, layer norm.
+//!
+//! Where there are few outer points and many inner ones, the inner walk is cut into pieces that run side by side; the cut depends on the
+//! kernel's extents alone, and pieces are merged in order, so that results do not depend on the number of threads.
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use kiln_ir::DType;
+use kiln_ir::kernel::{Affine, Fold, LoopKernel, Reg, Stage};
+use rayon::prelude::*;
+
+use super::compile::{Compiler, Repeat, TileAxes, Value, lane_bits, operands};
+use super::lanes::{BLOCK, FoldLoops, Repr, fill};
+use super::program::{Class, Frame, Program, RawBuffer, Slot, Tile, TileMap};
+use super::scratch::{Layout, with_frame};
+use super::space::{Point, Space, Walk, maps_of};
+use super::tiling::{Order, Tiling};
+use super::vmath::Isa;
+
+/// Work below this many nanoseconds (estimated) stays on the calling thread.
+const PARALLEL: f64 = 40_000.0;
+/// Work of a piece or chunk, at least.
+const GRAIN: f64 = 15_000.0;
+/// Pieces of an inner walk, at most.
+const PIECES: usize = 64;
+
+/// A prepared map, reduce or row kernel.
+pub(super) struct Loops {
+    isa: Isa,
+    space: Space,
+    tiling: Tiling,
+    outer: Walk,
+    inner: Walk,
+    stages: Vec<Prepared>,
+    layout: Layout,
+    /// Slots that hold the same from stage to stage of a tile.
+    carried: Vec<Slot>,
+    /// Nanoseconds per tile, estimated.
+    tile_cost: f64,
+    /// Pieces of the inner walk; 1 where tiles run side by side instead.
+    pieces: usize,
+}
+
+/// A stage, compiled.
+enum Prepared {
+    Point(Program),
+    Fold(Program, Vec<FoldStep>),
+    Each(Program),
+}
+
+struct FoldStep {
+    loops: FoldLoops,
+    value: Slot,
+    acc: Slot,
+    /// Index slot and the map to the row-major inner index, of arg reductions.
+    index: Option<(Slot, TileMap)>,
+    class: Class,
+    acc_size: usize,
+    finish: Program,
+}
+
+impl Loops {
+    /// Decides everything that does not depend on the data.
+    pub(super) fn new(kernel: &LoopKernel) -> Loops {
+        let isa = Isa::best();
+        let row_major = row_major(&kernel.outer, &kernel.inner);
+        let mut maps = vec![&row_major];
+        for stage in &kernel.stages {
+            match stage {
+                Stage::Point(block) | Stage::Fold { block, .. } | Stage::Each(block) => maps.extend(maps_of(block)),
+            }
+        }
+        let space = Space::new(&kernel.outer, &kernel.inner, &maps);
+        let mut tiling = Tiling::choose(kernel, &space);
+        let (outer_tile, inner_tile) = tiling.axes();
+        let mut compiler = Compiler::new(isa, &kernel.buffers, &space);
+        let mut carried = HashSet::new();
+        let stages: Vec<Prepared> = kernel
+            .stages
+            .iter()
+            .enumerate()
+            .map(|(index, stage)| {
+                let later = read_by(&kernel.stages[index + 1..]);
+                match stage {
+                    Stage::Point(block) => {
+                        let program = compiler.block(block, outer_tile, Repeat::Once, &[], &later).0;
+                        Prepared::Point(program)
+                    }
+                    Stage::Fold { block, folds } => {
+                        let at = compiler.tile_map(&row_major, inner_tile);
+                        let accs: Vec<(FoldLoops, Slot, Option<Slot>)> =
+                            folds.iter().map(|fold| accumulator(&mut compiler, fold, outer_tile, isa)).collect();
+                        let wanted: Vec<(Reg, DType)> =
+                            folds.iter().map(|fold| (fold.value, fold.accumulate)).collect();
+                        let (program, values) = compiler.block(block, inner_tile, Repeat::Inner, &wanted, &later);
+                        let steps = folds.iter().zip(accs).zip(values).map(|((fold, (loops, acc, index)), value)| {
+                            let class = outer_tile.top();
+                            let (from, slot) = match index {
+                                Some(index) => (DType::I64, index),
+                                None => (loops.accumulator, acc),
+                            };
+                            let (finish, result) = finish(&mut compiler, slot, class, from, fold);
+                            compiler.define(fold.result, result.slot, class, fold.dtype);
+                            carried.insert(result.slot);
+                            let acc_size = Repr::of(loops.accumulator).size();
+                            let index = index.map(|index| (index, at.clone()));
+                            FoldStep { loops, value, acc, index, class, acc_size, finish }
+                        });
+                        Prepared::Fold(program, steps.collect())
+                    }
+                    Stage::Each(block) => {
+                        Prepared::Each(compiler.block(block, inner_tile, Repeat::Inner, &[], &later).0)
+                    }
+                }
+            })
+            .collect();
+        let outside = kernel.stages.iter().flat_map(|stage| match stage {
+            Stage::Point(block) => {
+                block.instructions.iter().map(|instruction| instruction.result).collect::<Vec<Reg>>()
+            }
+            Stage::Fold { .. } | Stage::Each(_) => Vec::new(),
+        });
+        carried.extend(outside.map(|reg| compiler.value(reg).slot));
+        tiling.fit(&compiler.slots);
+        let layout = Layout::new(&compiler.slots, &compiler.constants, tiling.rows, tiling.lanes());
+        let carried = carried.into_iter().collect();
+        let (outer, inner) = tiling.walks(&space);
+        let tile_cost = tiling.tile_cost(&space);
+        // Only extents decide: fewer outer tiles than this do not keep a machine busy.
+        let pieces = if outer.len() < 32 && tile_cost > 4.0 * GRAIN && space.inner_points() > 1 {
+            ((tile_cost / GRAIN) as usize).clamp(1, PIECES).min(inner.len())
+        } else {
+            1
+        };
+        Loops { isa, space, tiling, outer, inner, stages, layout, carried, tile_cost, pieces }
+    }
+
+    /// Runs the kernel.
+    ///
+    /// # Safety
+    ///
+    /// The buffers are those of the kernel, in order, and large enough; written ones are nobody else's meanwhile.
+    pub(super) unsafe fn run(&self, buffers: &[RawBuffer]) {
+        if self.space.empty_outer {
+            return;
+        }
+        let tiles = self.outer.len();
+        let cost = self.tile_cost * tiles as f64;
+        if self.pieces > 1 {
+            // SAFETY: the caller's.
+            with_frame(&self.layout, self.isa, buffers, |frame| unsafe { self.run_pieces(frame) });
+        } else if cost < PARALLEL || tiles == 1 || rayon::current_num_threads() == 1 {
+            // SAFETY: the caller's.
+            unsafe { self.run_tiles(buffers, 0..tiles) };
+        } else {
+            let chunks = ((cost / GRAIN) as usize).min(8 * rayon::current_num_threads()).min(tiles);
+            (0..chunks).into_par_iter().with_max_len(1).for_each(|chunk| {
+                // SAFETY: the caller's; tiles are disjoint sets of outer points.
+                unsafe { self.run_tiles(buffers, chunk * tiles / chunks..(chunk + 1) * tiles / chunks) };
+            });
+        }
+    }
+
+    unsafe fn run_tiles(&self, buffers: &[RawBuffer], tiles: Range<usize>) {
+        with_frame(&self.layout, self.isa, buffers, |frame| {
+            let mut point: Point = Point::from_elem(0, self.space.extents.len());
+            self.outer.seek(tiles.start, &mut point);
+            for _ in tiles {
+                let tile = self.tiling.tile(&self.space, &point);
+                for stage in &self.stages {
+                    // SAFETY: the caller's.
+                    unsafe {
+                        match stage {
+                            Prepared::Point(program) => program.run(frame, &point, tile),
+                            Prepared::Fold(program, folds) => {
+                                self.fold(frame, &mut point, tile, program, folds, 0..self.inner.len());
+                                finish_folds(folds, frame, &point, tile);
+                            }
+                            Prepared::Each(program) => {
+                                self.each(frame, &mut point, tile, program, 0..self.inner.len());
+                            }
+                        }
+                    }
+                }
+                self.outer.advance(&mut point);
+            }
+        });
+    }
+
+    /// Combines part of the inner walk into fresh accumulators.
+    unsafe fn fold(
+        &self,
+        frame: &mut Frame<'_>,
+        point: &mut Point,
+        tile: Tile,
+        program: &Program,
+        folds: &[FoldStep],
+        steps: Range<usize>,
+    ) {
+        if !self.space.empty_inner {
+            self.inner.seek(steps.start, point);
+        }
+        // SAFETY: the caller's; accumulators and values are slots of their own.
+        unsafe {
+            for fold in folds {
+                fold.start(frame, point, tile);
+            }
+            if self.space.empty_inner {
+                return;
+            }
+            program.prepare(frame, point, tile);
+            for _ in steps {
+                let tile = self.tiling.inner_tile(&self.space, point, tile);
+                program.run(frame, point, tile);
+                for fold in folds {
+                    fold.combine(frame, point, tile, self.tiling.order);
+                }
+                self.inner.advance(point);
+            }
+        }
+        self.inner.seek(0, point);
+    }
+
+    /// Runs part of the inner walk of a stage that stores.
+    unsafe fn each(
+        &self,
+        frame: &mut Frame<'_>,
+        point: &mut Point,
+        tile: Tile,
+        program: &Program,
+        steps: Range<usize>,
+    ) {
+        if self.space.empty_inner {
+            return;
+        }
+        self.inner.seek(steps.start, point);
+        // SAFETY: the caller's.
+        unsafe {
+            program.prepare(frame, point, tile);
+            for _ in steps {
+                let tile = self.tiling.inner_tile(&self.space, point, tile);
+                program.run(frame, point, tile);
+                self.inner.advance(point);
+            }
+        }
+        self.inner.seek(0, point);
+    }
+
+    /// Runs tile after tile, the pieces of each inner walk side by side.
+    unsafe fn run_pieces(&self, frame: &mut Frame<'_>) {
+        let mut point: Point = Point::from_elem(0, self.space.extents.len());
+        let steps = self.inner.len();
+        let piece = |index: usize| index * steps / self.pieces..(index + 1) * steps / self.pieces;
+        for _ in 0..self.outer.len() {
+            let tile = self.tiling.tile(&self.space, &point);
+            for stage in &self.stages {
+                match stage {
+                    // SAFETY: the caller's.
+                    Prepared::Point(program) => unsafe { program.run(frame, &point, tile) },
+                    Prepared::Fold(program, folds) => {
+                        let done = self.in_pieces(frame, &point, |frame, point, index| {
+                            // SAFETY: the caller's; each piece has a frame of its own.
+                            unsafe { self.fold(frame, point, tile, program, folds, piece(index)) };
+                            folds.iter().map(|fold| fold.save(frame, tile)).collect::<Vec<_>>()
+                        });
+                        for (index, fold) in folds.iter().enumerate() {
+                            for (number, accs) in done.iter().enumerate() {
+                                // SAFETY: accumulators of the same fold and tile.
+                                unsafe { fold.merge(frame, tile, &accs[index], number == 0) };
+                            }
+                        }
+                        // SAFETY: the caller's.
+                        unsafe { finish_folds(folds, frame, &point, tile) };
+                    }
+                    Prepared::Each(program) => {
+                        self.in_pieces(frame, &point, |frame, point, index| {
+                            // SAFETY: the caller's; pieces store different elements.
+                            unsafe { self.each(frame, point, tile, program, piece(index)) };
+                        });
+                    }
+                }
+            }
+            self.outer.advance(&mut point);
+        }
+    }
+
+    /// Runs every piece on a frame of its own that sees what earlier stages left in `frame`.
+    fn in_pieces<R: Send>(
+        &self,
+        frame: &Frame<'_>,
+        point: &Point,
+        run: impl Fn(&mut Frame<'_>, &mut Point, usize) -> R + Sync,
+    ) -> Vec<R> {
+        let carried = Shared(self.carried.iter().map(|&slot| (slot, frame.at[slot])).collect());
+        let (carried, buffers) = (&carried, frame.buffers);
+        (0..self.pieces)
+            .into_par_iter()
+            .with_max_len(1)
+            .map(|index| {
+                with_frame(&self.layout, self.isa, buffers, |own| {
+                    for &(slot, at) in &carried.get().0 {
+                        own.at[slot] = at;
+                    }
+                    run(own, &mut point.clone(), index)
+                })
+            })
+            .collect()
+    }
+}
+
+/// Lanes that several threads read while nobody writes them.
+struct Shared(Vec<(Slot, *mut u8)>);
+
+// SAFETY: carried slots are written by the stage that defines them, on the thread that owns the frame, before pieces start.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    fn get(&self) -> &Shared {
+        self
+    }
+}
+
+/// An accumulator's lanes, kept until all pieces are done.
+struct Saved {
+    values: Vec<u64>,
+    indices: Vec<i64>,
+}
+
+impl FoldStep {
+    unsafe fn start(&self, frame: &mut Frame<'_>, point: &[i64], tile: Tile) {
+        let blocks = tile.lanes(self.class).div_ceil(BLOCK);
+        // SAFETY: accumulator and index have the class's lanes, in whole blocks.
+        unsafe {
+            frame.at[self.acc] = frame.home[self.acc];
+            fill(frame.home[self.acc], self.acc_size, lane_bits(self.loops.start), blocks);
+            if let Some((index, at)) = &self.index {
+                frame.at[*index] = frame.home[*index];
+                fill(frame.home[*index], 8, at.map.at(point) as u64, blocks);
+            }
+        }
+    }
+
+    unsafe fn combine(&self, frame: &mut Frame<'_>, point: &[i64], tile: Tile, order: Order) {
+        let (value, acc) = (frame.at[self.value], frame.home[self.acc]);
+        let (indices, first, step) = match &self.index {
+            Some((slot, at)) => (frame.home[*slot].cast::<i64>(), at.map.at(point), at.column),
+            None => (std::ptr::null_mut(), 0, 0),
+        };
+        // SAFETY: values are of the tile's top class; accumulators and indices have a lane per outer point.
+        unsafe {
+            match order {
+                Order::Rows => (self.loops.rows)(value, tile.rows, tile.columns, acc, indices, first, step),
+                Order::Lanes => (self.loops.lanes)(value, tile.lanes(self.class), acc, indices, first),
+            }
+        }
+    }
+
+    fn save(&self, frame: &Frame<'_>, tile: Tile) -> Saved {
+        let count = tile.lanes(self.class);
+        let mut values = vec![0u64; (count * self.acc_size).div_ceil(8)];
+        // SAFETY: the accumulator has that many lanes.
+        unsafe {
+            let bytes = count * self.acc_size;
+            std::ptr::copy_nonoverlapping(frame.home[self.acc], values.as_mut_ptr().cast::<u8>(), bytes);
+        }
+        let indices = self.index.as_ref().map_or(Vec::new(), |&(slot, _)| {
+            // SAFETY: the index slot has that many lanes.
+            unsafe { std::slice::from_raw_parts(frame.home[slot].cast::<i64>(), count) }.to_vec()
+        });
+        Saved { values, indices }
+    }
+
+    /// Takes over the first piece's accumulators, then merges the others' into them.
+    unsafe fn merge(&self, frame: &mut Frame<'_>, tile: Tile, saved: &Saved, first: bool) {
+        let count = tile.lanes(self.class);
+        let acc = frame.home[self.acc];
+        frame.at[self.acc] = acc;
+        let indices = match &self.index {
+            Some((slot, _)) => {
+                frame.at[*slot] = frame.home[*slot];
+                frame.home[*slot].cast::<i64>()
+            }
+            None => std::ptr::null_mut(),
+        };
+        let (values, later) = (saved.values.as_ptr().cast::<u8>(), saved.indices.as_ptr());
+        // SAFETY: both sides have this many lanes; indices are read only where the fold has them.
+        unsafe {
+            if first {
+                std::ptr::copy_nonoverlapping(values, acc, count * self.acc_size);
+                std::ptr::copy_nonoverlapping(later, indices, saved.indices.len());
+            } else {
+                (self.loops.merge)(count, acc, indices, values, later);
+            }
+        }
+    }
+}
+
+/// Turns accumulators into results.
+unsafe fn finish_folds(folds: &[FoldStep], frame: &mut Frame<'_>, point: &[i64], tile: Tile) {
+    for fold in folds {
+        let (slot, size) = match &fold.index {
+            Some((index, _)) => (*index, 8),
+            None => (fold.acc, fold.acc_size),
+        };
+        // SAFETY: the caller's.
+        unsafe {
+            if fold.class == Class::Uniform {
+                let bits = match size {
+                    1 => u64::from(*frame.home[slot]),
+                    4 => u64::from(*frame.home[slot].cast::<u32>()),
+                    _ => *frame.home[slot].cast::<u64>(),
+                };
+                fill(frame.home[slot], size, bits, 1);
+            }
+            fold.finish.run(frame, point, tile);
+        }
+    }
+}
+
+fn accumulator(compiler: &mut Compiler<'_>, fold: &Fold, tile: TileAxes, isa: Isa) -> (FoldLoops, Slot, Option<Slot>) {
+    let loops = super::lanes::fold_loops(fold.kind, fold.accumulate, isa);
+    let acc = compiler.take(tile.top(), Repr::of(loops.accumulator).size());
+    let index = fold.kind.is_arg().then(|| compiler.take(tile.top(), Repr::I64.size()));
+    (loops, acc, index)
+}
+
+fn finish(compiler: &mut Compiler<'_>, slot: Slot, class: Class, from: DType, fold: &Fold) -> (Program, Value) {
+    compiler.conversion(slot, class, from, fold.dtype)
+}
+
+/// The row-major index in the inner space.
+pub(super) fn row_major(outer: &[usize], inner: &[usize]) -> Affine {
+    let mut strides = vec![0; outer.len() + inner.len()];
+    let mut step = 1;
+    for (axis, &extent) in inner.iter().enumerate().rev() {
+        strides[outer.len() + axis] = step;
+        step *= extent as i64;
+    }
+    Affine { offset: 0, strides: strides.into_iter().collect() }
+}
+
+/// The registers that stages read.
+fn read_by(stages: &[Stage]) -> HashSet<Reg> {
+    let mut read = HashSet::new();
+    for stage in stages {
+        let (block, folds) = match stage {
+            Stage::Point(block) | Stage::Each(block) => (block, &[][..]),
+            Stage::Fold { block, folds } => (block, &folds[..]),
+        };
+        read.extend(block.instructions.iter().flat_map(|instruction| operands(&instruction.operation)));
+        read.extend(block.stores.iter().map(|store| store.value));
+        read.extend(folds.iter().map(|fold| fold.value));
+    }
+    read
+}

@@ -1,0 +1,104 @@
+//! The memory of strips: per thread, reused from run to run.
+
+use std::cell::RefCell;
+use std::sync::{Mutex, PoisonError};
+
+use super::compile::SlotKind;
+use super::lanes::{BLOCK, fill};
+use super::program::{Class, Frame, RawBuffer, Slot};
+use super::vmath::Isa;
+
+/// Where each slot lies in scratch memory.
+pub(super) struct Layout {
+    offsets: Vec<usize>,
+    bytes: usize,
+    /// Uniform slots with their bytes per lane and bits.
+    constants: Vec<(Slot, usize, u64)>,
+}
+
+/// Slots lie this many bytes further apart than their size, so that neighbours do not share the same places of the cache.
+const STAGGER: usize = 128;
+
+impl Layout {
+    /// For tiles of at most `rows` rows and `lanes` lanes.
+    pub(super) fn new(slots: &[SlotKind], constants: &[(Slot, u64)], rows: usize, lanes: usize) -> Layout {
+        let mut bytes = 0;
+        let offsets = slots
+            .iter()
+            .map(|kind| {
+                let offset = bytes;
+                let count = match kind.class {
+                    Class::Uniform => BLOCK,
+                    Class::Row => rows.next_multiple_of(BLOCK),
+                    Class::Full => lanes.next_multiple_of(BLOCK),
+                };
+                bytes += (count * kind.size).next_multiple_of(64) + STAGGER;
+                offset
+            })
+            .collect();
+        let constants = constants.iter().map(|&(slot, bits)| (slot, slots[slot].size, bits)).collect();
+        Layout { offsets, bytes, constants }
+    }
+}
+
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Line([u8; 64]);
+
+#[derive(Default)]
+struct Scratch {
+    memory: Vec<Line>,
+    home: Vec<*mut u8>,
+    at: Vec<*mut u8>,
+}
+
+thread_local! {
+    /// More than one where a run waits for others on the same thread.
+    static SCRATCHES: RefCell<Vec<Scratch>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Runs `body` on a frame with this layout. Lanes hold anything at first, constants their values.
+pub(super) fn with_frame<R>(
+    layout: &Layout,
+    isa: Isa,
+    buffers: &[RawBuffer],
+    body: impl FnOnce(&mut Frame<'_>) -> R,
+) -> R {
+    let mut scratch = SCRATCHES.with_borrow_mut(Vec::pop).unwrap_or_default();
+    let lines = layout.bytes.div_ceil(64);
+    if scratch.memory.len() < lines {
+        scratch.memory.resize(lines, Line([0; 64]));
+    }
+    let base = scratch.memory.as_mut_ptr().cast::<u8>();
+    scratch.home.clear();
+    // The layout's offsets lie inside the memory.
+    scratch.home.extend(layout.offsets.iter().map(|&offset| base.wrapping_add(offset)));
+    scratch.at.clear();
+    scratch.at.extend_from_slice(&scratch.home);
+    for &(slot, size, bits) in &layout.constants {
+        // SAFETY: a uniform slot has one block of lanes of this size.
+        unsafe { fill(scratch.home[slot], size, bits, 1) };
+    }
+    let result = body(&mut Frame { isa, buffers, home: &scratch.home, at: &mut scratch.at });
+    SCRATCHES.with_borrow_mut(|scratches| scratches.push(scratch));
+    result
+}
+
+/// Memory for whole operands, kept between runs.
+#[derive(Default)]
+pub(super) struct Pool(Mutex<Vec<Vec<Line>>>);
+
+impl Pool {
+    /// Lends memory of at least that many bytes for `body`; what it holds is anything.
+    pub(super) fn with<R>(&self, bytes: usize, body: impl FnOnce(RawBuffer) -> R) -> R {
+        let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut memory = lock().pop().unwrap_or_default();
+        let lines = bytes.div_ceil(64);
+        if memory.len() < lines {
+            memory.resize(lines, Line([0; 64]));
+        }
+        let result = body(RawBuffer { data: memory.as_mut_ptr().cast(), bytes });
+        lock().push(memory);
+        result
+    }
+}
