@@ -94,36 +94,55 @@ fn shell_of(op: &Op) -> Shell {
     }
 }
 
+/// Reads from memory, and a number of instructions.
+type Reads = (Vec<(Value, Index)>, usize);
+
 /// What a root reads from memory, as indices in its own domain, and how many instructions it takes.
-fn reads(
-    graph: &Graph,
-    roots: &Roots,
-    root: Value,
-    domain: &Domain,
-) -> Result<(Vec<(Value, Index)>, usize), Diagnostic> {
+fn reads(graph: &Graph, roots: &Roots, root: Value, domain: &Domain) -> Result<Reads, Diagnostic> {
     let node = graph.node(root);
     let source = |value: Value| {
         let in_memory = roots.is_root[value.node.index()] || class(&graph.node(value).op) == Class::Leaf;
         if value != root && in_memory { Source::Memory } else { Source::Inline }
     };
-    let mut binding = Binding::default();
     let (outer, inner) = domain.extents();
     let axes: SmallVec<[Coord; 6]> = (0..outer.len() + inner.len()).map(Coord::axis).collect();
-    let mut evaluator = Evaluator::new(graph, &source, &mut binding, &outer, &inner, Refinement::Fixed);
-    let own = |value: Value| Index::Axes((0..graph.ty(value).shape.rank()).map(Coord::axis).collect());
-    let full = |value: Value| (value, domain.index_of(&graph.ty(value).shape, Level::Full, &axes));
-    let wanted: SmallVec<[(Value, Index); 3]> = match class(&node.op) {
-        // Their operands are evaluated over spaces of their own; only what they read matters here.
-        Class::Anchor => node.operands.iter().map(|&operand| (operand, own(operand))).collect(),
-        Class::Reduce => SmallVec::from_iter([full(node.operands[0])]),
-        Class::Leaf | Class::View | Class::Point => SmallVec::from_iter([full(root)]),
+    let in_domain = |value: Value| {
+        let index = domain.index_of(&graph.ty(value).shape, Level::Full, &axes);
+        walk(graph, &source, value, &index, &outer, &inner)
     };
-    for (value, index) in wanted {
-        evaluator.value(value, &index).map_err(|stop| match stop {
-            Stop::Fault(diagnostic) => *diagnostic,
-            Stop::Refine { .. } => Diagnostic::new(kiln_ir::Code::K0901, "a fixed space asked to be refined"),
-        })?;
+    match class(&node.op) {
+        Class::Reduce => in_domain(node.operands[0]),
+        Class::Leaf | Class::View | Class::Point => in_domain(root),
+        // Their operands are evaluated over spaces of their own; only what they read matters here.
+        Class::Anchor => {
+            let (mut reads, mut size) = (Vec::new(), 0);
+            for &operand in &node.operands {
+                let shape = &graph.ty(operand).shape;
+                let index = Index::Axes((0..shape.rank()).map(Coord::axis).collect());
+                let (part, more) = walk(graph, &source, operand, &index, shape, &[])?;
+                reads.extend(part);
+                size += more;
+            }
+            Ok((reads, size))
+        }
     }
+}
+
+/// What computing one value at an index reads, and how many instructions it takes.
+fn walk(
+    graph: &Graph,
+    source: &dyn Fn(Value) -> Source,
+    value: Value,
+    index: &Index,
+    outer: &[usize],
+    inner: &[usize],
+) -> Result<Reads, Diagnostic> {
+    let mut binding = Binding::default();
+    let mut evaluator = Evaluator::new(graph, source, &mut binding, outer, inner, Refinement::Fixed);
+    evaluator.value(value, index).map_err(|stop| match stop {
+        Stop::Fault(diagnostic) => *diagnostic,
+        Stop::Refine { .. } => Diagnostic::new(kiln_ir::Code::K0901, "a fixed space asked to be refined"),
+    })?;
     let size = evaluator.take_point().instructions.len() + evaluator.take_body().instructions.len();
     let mut reads = evaluator.reads;
     reads.dedup();

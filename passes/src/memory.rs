@@ -113,11 +113,11 @@ impl<'a> Planner<'a> {
         let Placed { lowered, locs, target } = placed;
         let Lowered { mut kernel, mut values } = lowered;
         for &value in &values {
-            self.leaf(value);
+            self.present(value);
         }
         if let Some((result, target)) = target {
-            self.leaf(target);
-            self.scatter_target(time, result, target, steps);
+            self.present(target);
+            self.scatter_target(time, result, target, &values, steps);
         }
         let written: Vec<Value> = values
             .iter()
@@ -144,25 +144,32 @@ impl<'a> Planner<'a> {
         home
     }
 
-    fn leaf(&mut self, value: Value) {
-        if let Op::Constant { data, .. } = &self.graph.node(value).op
-            && !self.buffer_of.contains_key(&value)
-        {
-            self.add(value, Source::Constant(data.clone()));
+    /// Gives a place to what no kernel makes: constants, and values without elements.
+    fn present(&mut self, value: Value) {
+        let home = self.home(value);
+        if self.buffer_of.contains_key(&home) {
+            return;
+        }
+        if let Op::Constant { data, .. } = &self.graph.node(home).op {
+            self.add(home, Source::Constant(data.clone()));
+        } else if self.graph.ty(home).num_bytes() == 0 {
+            self.fresh(home);
         }
     }
 
     /// Gives a scatter's result its place, holding the target.
-    fn scatter_target(&mut self, time: usize, result: Value, target: Value, steps: &mut Vec<Step>) {
-        if self.home(target) == self.home(result) {
+    fn scatter_target(&mut self, time: usize, result: Value, target: Value, bound: &[Value], steps: &mut Vec<Step>) {
+        let home = self.home(result);
+        if self.home(target) == home {
             return;
         }
-        let donor = self.donation(result).filter(|&input| self.graph.inputs[input] == target);
-        let to = self.fresh(result);
+        let donor = self.donation(home).filter(|&input| self.graph.inputs[input] == target);
+        let to = self.fresh(home);
         let from = self.buffer_of[&self.home(target)];
-        match donor.filter(|_| self.last_read.get(&target) == Some(&time)) {
+        let read_elsewhere = bound.contains(&target) || self.last_read.get(&target) != Some(&time);
+        match donor.filter(|_| !read_elsewhere) {
             // The executor copies the argument itself where it was not donated.
-            Some(_) => self.donate(target, result),
+            Some(_) => self.donate(target, home),
             None => steps.push(Step::Copy { from, to }),
         }
     }
@@ -170,8 +177,13 @@ impl<'a> Planner<'a> {
     /// The argument that a result may be written over.
     fn donation(&self, value: Value) -> Option<usize> {
         let output = self.output_of.get(&value)?;
-        let pair = self.options.donate.iter().find(|(_, result)| result == output)?;
-        (self.options.reuse == Reuse::On).then_some(pair.0)
+        let (input, _) = *self.options.donate.iter().find(|(_, result)| result == output)?;
+        let argument = self.graph.inputs[input];
+        // An argument that is itself a result keeps its value, and no two results share one.
+        let free = self.options.reuse == Reuse::On
+            && !self.output_of.contains_key(&argument)
+            && self.buffers[self.buffer_of[&argument].0 as usize].donated_to.is_none();
+        free.then_some(input)
     }
 
     fn donate(&mut self, input: Value, result: Value) {
@@ -185,19 +197,13 @@ impl<'a> Planner<'a> {
         let home = self.home(value);
         if let Some(input) = self.donation(home) {
             let argument = self.graph.inputs[input];
-            let free = self.buffers[self.buffer_of[&argument].0 as usize].donated_to.is_none()
-                && !self.output_of.contains_key(&argument);
             let done = self.last_read.get(&argument).is_none_or(|&last| last < time);
-            if free
-                && home == value
-                && self.last_read.get(&argument) == Some(&time)
-                && merge(kernel, values, argument, value)
-            {
+            if home == value && self.last_read.get(&argument) == Some(&time) && merge(kernel, values, argument, value) {
                 self.fresh(home);
                 self.donate(argument, home);
                 return;
             }
-            if free && done && self.graph.ty(argument) == self.graph.ty(home) {
+            if done && self.graph.ty(argument) == self.graph.ty(home) {
                 self.fresh(home);
                 self.donate(argument, home);
                 return;
@@ -291,12 +297,8 @@ impl<'a> Planner<'a> {
             .outputs
             .iter()
             .map(|output| {
-                self.leaf(output.value);
-                match self.buffer_of.get(&output.value) {
-                    Some(&buffer) => buffer,
-                    // Without elements: no kernel made it.
-                    None => self.fresh(output.value),
-                }
+                self.present(output.value);
+                self.buffer_of[&self.home(output.value)]
             })
             .collect();
         let name = |index: usize| graph.input_name(index).unwrap_or("").into();

@@ -5,7 +5,8 @@
 //! changes nothing, a few times at most.
 
 use kiln_ir::{
-    DType, Diagnostic, Exactness, Graph, GraphBuilder, Literal, Node, Op, ReduceKind, ScalarOp, Value, rebuild,
+    DType, Diagnostic, Exactness, Graph, GraphBuilder, Literal, Node, Op, ReduceKind, ScalarOp, ScatterKind, Value,
+    rebuild,
 };
 use smallvec::{SmallVec, smallvec};
 
@@ -29,6 +30,7 @@ pub struct Rewrite {
 pub static REWRITES: &[Rewrite] = &[
     Rewrite { name: "drop-marks", why: "gradients have been taken; the value is the operand", apply: drop_marks },
     Rewrite { name: "drop-identities", why: "the result is the operand, element by element", apply: drop_identities },
+    Rewrite { name: "lone-sums", why: "a sum starts from +0, so over one element it is x + 0", apply: lone_sums },
     Rewrite { name: "compose-views", why: "two index maps in a row are one", apply: compose_views },
     Rewrite { name: "fold-literals", why: "IEEE 754 or integer arithmetic fixes the result", apply: fold_literals },
     Rewrite {
@@ -44,6 +46,7 @@ pub static REWRITES: &[Rewrite] = &[
     },
     Rewrite { name: "decided-select", why: "the condition is one literal", apply: decided_select },
     Rewrite { name: "small-powers", why: "x^1 is x, and x*x is x^2 rounded once", apply: small_powers },
+    Rewrite { name: "wide-scatter", why: "16-bit sums accumulate in f32 and round once", apply: wide_scatter },
     Rewrite { name: "narrow-concat", why: "concatenation is associative", apply: narrow_concat },
 ];
 
@@ -83,7 +86,8 @@ fn drop_identities(builder: &mut GraphBuilder, node: &Node, operands: &[Value]) 
         }
         Op::Pad { .. } => same_type,
         Op::Concat { .. } => operands.len() == 1,
-        Op::Reduce { kind, .. } => same_type && !kind.is_arg() && has_identity_on_one(*kind),
+        // Over one element each; a float sum starts from +0, which a lone -0 shows.
+        Op::Reduce { kind, .. } => same_type && !kind.is_arg() && !(*kind == ReduceKind::Sum && from.dtype.is_float()),
         Op::Input { .. }
         | Op::Literal { .. }
         | Op::Constant { .. }
@@ -103,9 +107,13 @@ fn drop_identities(builder: &mut GraphBuilder, node: &Node, operands: &[Value]) 
     Ok(identity.then_some(operand))
 }
 
-/// Every reduction but the arg ones gives the element itself over one element; with equal types, all reduced extents are 1.
-fn has_identity_on_one(kind: ReduceKind) -> bool {
-    !kind.is_arg()
+fn lone_sums(builder: &mut GraphBuilder, node: &Node, operands: &[Value]) -> Rewritten {
+    let Op::Reduce { kind: ReduceKind::Sum, axes } = &node.op else { return Ok(None) };
+    if axes.iter().any(|&axis| builder.ty(operands[0]).shape[axis] != 1) {
+        return Ok(None);
+    }
+    let zero = builder.full_like(operands[0], 0.0, node.loc)?;
+    builder.scalar(ScalarOp::Add, &[operands[0], zero], node.loc).map(Some)
 }
 
 fn compose_views(builder: &mut GraphBuilder, node: &Node, operands: &[Value]) -> Rewritten {
@@ -211,6 +219,18 @@ fn small_powers(builder: &mut GraphBuilder, node: &Node, operands: &[Value]) -> 
         Some(2.0) => builder.scalar(ScalarOp::Mul, &[operands[0], operands[0]], node.loc).map(Some),
         _ => Ok(None),
     }
+}
+
+fn wide_scatter(builder: &mut GraphBuilder, node: &Node, operands: &[Value]) -> Rewritten {
+    let dtype = node.types.first().map_or(DType::F32, |ty| ty.dtype);
+    let sums = matches!(node.op, Op::Scatter { kind: ScatterKind::Add, .. });
+    if !sums || dtype.accumulator() == dtype {
+        return Ok(None);
+    }
+    let target = builder.cast(operands[0], dtype.accumulator(), node.loc)?;
+    let updates = builder.cast(operands[2], dtype.accumulator(), node.loc)?;
+    let wide = builder.value(node.op.clone(), &[target, operands[1], updates], node.loc)?;
+    builder.cast(wide, dtype, node.loc).map(Some)
 }
 
 fn narrow_concat(builder: &mut GraphBuilder, node: &Node, operands: &[Value]) -> Rewritten {

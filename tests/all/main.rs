@@ -13,3 +13,14 @@ mod ops;
 mod random;
 mod text;
 mod tolerance;
+mod naive;
+mod plans;
+mod random;
+mod text;
+
+/// A proptest configuration that draws the same cases in every run: a failure found once is found again. To look further, raise the
+/// number of cases or change the seed.
+pub(crate) fn seeded(cases: u32) -> proptest::test_runner::Config {
+    let rng_seed = proptest::test_runner::RngSeed::Fixed(0x6b69_6c6e);
+    proptest::test_runner::Config { cases, rng_seed, failure_persistence: None, ..Default::default() }
+}

@@ -135,6 +135,10 @@ impl<'a> Evaluator<'a> {
             return Ok(reg);
         }
         let reg = match (self.source)(value) {
+            // Without elements it is never read; a stand-in keeps index arithmetic on extents of 0 out of the kernel.
+            Source::Inline if self.graph.ty(value).shape.contains(&0) => {
+                self.literal(Literal::zero(self.graph.ty(value).dtype))
+            }
             Source::Inline => self.inline(value, index)?,
             Source::Memory => self.load(value, index),
             Source::Register(reg, held) => {

@@ -18,11 +18,14 @@ pub(super) fn matmul(
     in_memory: &dyn Fn(Value) -> bool,
     binding: &mut Binding,
 ) -> Result<Kernel, Stop> {
-    let product_value = group.members[0].value;
-    let node = graph.node(product_value);
-    let Op::MatMul { precision } = node.op else {
-        return Err(Stop::fault(format!("{} is not a matrix product", node.op.name())));
+    let product = group.members.iter().find_map(|member| match graph.node(member.value).op {
+        Op::MatMul { precision } => Some((member.value, precision)),
+        _ => None,
+    });
+    let Some((product_value, precision)) = product else {
+        return Err(Stop::fault("a matrix product's group holds none".to_owned()));
     };
+    let node = graph.node(product_value);
     let ty = graph.ty(product_value);
     let shape = ty.shape.clone();
     let rank = shape.rank();
