@@ -9,14 +9,12 @@ mod data;
 mod gradients;
 mod ir_page;
 mod mistakes;
-mod ops;
-mod random;
-mod text;
-mod tolerance;
 mod naive;
+mod ops;
 mod plans;
 mod random;
 mod text;
+mod tolerance;
 
 /// A proptest configuration that draws the same cases in every run: a failure found once is found again. To look further, raise the
 /// number of cases or change the seed.
