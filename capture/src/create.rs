@@ -13,7 +13,10 @@ impl Scope {
         let (shape, value) = (shape.into(), value.into());
         let ty = TensorType::new(dtype, shape, self.backend());
         self.record(|state, loc| {
-            let value = value.literal(dtype).map_err(|diagnostic| diagnostic.in_op("full"))?;
+            let value = value.literal(dtype).map_err(|mut diagnostic| {
+                (diagnostic.label, diagnostic.help) = (None, Vec::new());
+                diagnostic.in_op("full").help("give a dtype that holds the number")
+            })?;
             state.builder.full(&ty, value, loc)
         })
     }
@@ -66,7 +69,7 @@ impl Scope {
     pub fn tril_mask(&self, rows: usize, columns: usize, diagonal: i32) -> Tensor {
         let row = self.iota([rows, columns], 0, DType::I32);
         let column = self.iota([rows, columns], 1, DType::I32);
-        column.le(row + diagonal)
+        if diagonal == 0 { column.le(row) } else { column.le(row + diagonal) }
     }
 }
 
@@ -125,13 +128,8 @@ impl Tensor {
     fn too_flat(&self, name: &str) -> Tensor {
         let message = format!("expected rank 2 or more, got {}", self.rank());
         let label = format!("`{name}` works on matrices");
-        record(&[self], |_, _, _| {
-            Err(Diagnostic::new(Code::K0309, message).label(label).note(
-                "input",
-                self.ty().to_string(),
-                "made",
-                self.loc(),
-            ))
+        record(&[self], |state, values, _| {
+            Err(state.builder.note(Diagnostic::new(Code::K0309, message).label(label), "input", values[0]))
         })
     }
 

@@ -78,12 +78,12 @@ fn mark(leaf: &Tensor, name: &str) -> Tensor {
         if ty.dtype.is_float() {
             return state.builder.value(Op::Mark, values, loc);
         }
-        let role = if name.is_empty() { "leaf" } else { name };
-        Err(Diagnostic::new(Code::K0502, "only float tensors may use an autodiff primitive")
+        let role = if name.is_empty() { "the argument".to_owned() } else { format!("leaf `{name}`") };
+        let diagnostic = Diagnostic::new(Code::K0502, "only float tensors may use an autodiff primitive")
             .in_op("value_and_grad")
             .label(format!("{role} is {}", ty.dtype))
-            .note(role, ty.to_string(), "made", state.builder.node(values[0]).loc)
-            .help("take the gradient of the float part of the model: what is no parameter goes beside it"))
+            .help("take the gradient of the float part of the model: what is no parameter goes beside it");
+        Err(state.builder.note(diagnostic, &role, values[0]))
     })
 }
 
@@ -114,11 +114,8 @@ fn check_loss(builder: &GraphBuilder, of: Value) -> Result<(), Diagnostic> {
     } else {
         return Ok(());
     };
-    Err(Diagnostic::new(code, message)
-        .in_op("value_and_grad")
-        .label(label)
-        .note("loss", ty.to_string(), "made", builder.node(of).loc)
-        .help(help))
+    let diagnostic = Diagnostic::new(code, message).in_op("value_and_grad").label(label).help(help);
+    Err(builder.note(diagnostic, "loss", of))
 }
 
 /// A notice for every leaf that the loss does not depend on.

@@ -93,7 +93,7 @@ impl Key {
                 return Ok(values[0]);
             }
             let message = format!("a random key is u32[2], got {}{}", ty.dtype, ty.shape);
-            Err(Diagnostic::new(Code::K0312, message).in_op("key").note("key", ty.to_string(), "made", bits.loc()))
+            Err(state.builder.note(Diagnostic::new(Code::K0312, message).in_op("key"), "key", values[0]))
         });
         Key { bits }
     }

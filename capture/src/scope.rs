@@ -44,7 +44,10 @@ impl Scope {
     /// [`Scope::current`], or K0101.
     #[track_caller]
     pub fn try_current() -> Result<Scope> {
-        Session::current().map(Scope::of).ok_or_else(|| outside().into())
+        match Session::current() {
+            Some(session) => Ok(Scope::of(session)),
+            None => Err(outside().into()),
+        }
     }
 
     /// The backend that tensors declared through this handle are on.

@@ -195,6 +195,25 @@ pub(crate) fn record_in(
     }
 }
 
+/// [`record`] whose mistakes speak of the op by the name the user called it by, where the graph has another.
+#[track_caller]
+pub(crate) fn record_as(
+    name: &str,
+    operands: &[&Tensor],
+    build: impl FnOnce(&mut State, &[Value], Loc) -> Result<Value, Diagnostic>,
+) -> Tensor {
+    record(operands, |state, values, loc| build(state, values, loc).map_err(|diagnostic| renamed(diagnostic, name)))
+}
+
+fn renamed(mut diagnostic: Diagnostic, name: &str) -> Diagnostic {
+    if let Some(op) = &diagnostic.op {
+        let (op, name) = (format!("`{op}`"), format!("`{name}`"));
+        diagnostic.message = diagnostic.message.replace(&op, &name);
+        diagnostic.label = diagnostic.label.map(|label| label.replace(&op, &name));
+    }
+    diagnostic.in_op(name)
+}
+
 /// [`record`] of ops with `count` results, all of them poisoned where something goes wrong.
 #[track_caller]
 pub(crate) fn record_many(

@@ -105,6 +105,7 @@ impl Tensor {
     /// K0102 for a value that is computed or fed: it exists when the compiled graph has run.
     #[track_caller]
     pub fn try_data(&self) -> Result<HostData> {
+        let loc = frame::here();
         let baked = self.value.filter(|_| self.session.is_open()).and_then(|value| {
             let state = self.session.lock();
             match &state.builder.node(value).op {
@@ -116,7 +117,7 @@ impl Tensor {
         baked.ok_or_else(|| {
             let name = self.value.map_or_else(|| "%?".to_owned(), |value| value.to_string());
             Diagnostic::new(Code::K0102, format!("capture tensor {name} has no initialized value"))
-                .at(frame::here())
+                .at(loc)
                 .label("a ticket holds no data, neither during nor after its capture")
                 .note("tensor", self.to_string(), "recorded", self.loc)
                 .help("return it from the capture and read the result, or look at it with `.tap(\"name\")`")

@@ -1,8 +1,9 @@
 //! What a capture does as a whole: scopes, poison, collected mistakes.
 
-use kiln_ir::{Backend, Code, DType, Op};
+use kiln_ir::tree::Tree;
+use kiln_ir::{Backend, Code, DType, Op, ScalarOp};
 
-use crate::{CaptureDevice, Scope, Tensor, concat};
+use crate::{CaptureDevice, Key, Scope, Tensor, concat};
 
 fn cpu() -> CaptureDevice {
     CaptureDevice::new(Backend::Cpu)
@@ -186,4 +187,157 @@ fn methods_follow_an_operator_with_a_number_on_either_side() {
         (1.0 - &x).exp() + (&x * 2.0).log() + (2 * &x).sin() + (&x + 1).cos() + &x * lr + (x % lr).tan()
     });
     assert_eq!(codes, []);
+}
+
+#[test]
+fn every_row_of_the_op_table_has_a_method() {
+    let captured = cpu()
+        .capture_scope(|scope| {
+            let (x, i) = (scope.input("x", DType::F32, [2]), scope.input("i", DType::I32, [2]));
+            let float = [
+                x.neg(),
+                x.abs(),
+                x.sign(),
+                x.floor(),
+                x.ceil(),
+                x.round(),
+                x.trunc(),
+                x.sqrt(),
+                x.rsqrt(),
+                x.recip(),
+                x.exp(),
+                x.exp2(),
+                x.expm1(),
+                x.log(),
+                x.log2(),
+                x.log1p(),
+                x.sin(),
+                x.cos(),
+                x.tan(),
+                x.asin(),
+                x.acos(),
+                x.atan(),
+                x.sinh(),
+                x.cosh(),
+                x.tanh(),
+                x.asinh(),
+                x.acosh(),
+                x.atanh(),
+                x.erf(),
+                x.sigmoid(),
+                x.add(&x),
+                x.sub(&x),
+                x.mul(&x),
+                x.div(&x),
+                x.rem(&x),
+                x.maximum(&x),
+                x.minimum(&x),
+                x.pow(&x),
+                x.atan2(&x),
+                x.clamp(0, 1),
+            ];
+            let truth =
+                [x.is_nan(), x.is_inf(), x.is_finite(), x.eq(&x), x.ne(&x), x.lt(&x), x.le(&x), x.gt(&x), x.ge(&x)];
+            let int = [!&i, &i & &i, &i | 1, &i ^ &i, &i << &i, &i >> 2];
+            (float.to_vec(), truth.to_vec(), int.to_vec())
+        })
+        .expect("all of them take these operands");
+    let recorded = |op: ScalarOp| captured.graph.nodes.iter().any(|node| node.op == Op::Scalar(op));
+    let missing: Vec<&ScalarOp> = ScalarOp::ALL.iter().filter(|&&op| !recorded(op)).collect();
+    assert!(missing.is_empty(), "no method records {missing:?}");
+}
+
+#[test]
+fn threads_may_record_into_one_scope_and_into_scopes_of_their_own() {
+    let shared = cpu()
+        .capture_scope(|scope| {
+            let x = scope.input("x", DType::F32, [2]);
+            std::thread::scope(|threads| {
+                let recorders: Vec<_> = (0..4)
+                    .map(|_| {
+                        threads.spawn(|| {
+                            let own = cpu().capture_scope(|scope| {
+                                let y = scope.input("y", DType::F32, [3]);
+                                (0..50).fold(y, |y, _| y.exp())
+                            });
+                            assert_eq!(own.expect("a sound capture").graph.nodes.len(), 51);
+                            (0..50).fold(x.clone(), |x, _| x.sin())
+                        })
+                    })
+                    .collect();
+                recorders.into_iter().map(|recorder| recorder.join().expect("it ends")).collect::<Vec<Tensor>>()
+            })
+        })
+        .expect("a sound capture");
+    assert_eq!(shared.graph.nodes.len(), 1 + 4 * 50);
+    assert_eq!(kiln_ir::verify(&shared.graph), Ok(()));
+}
+
+#[test]
+fn a_key_is_a_tree_of_its_two_words() {
+    let captured = cpu()
+        .capture_scope(|scope| {
+            let state = (Key::new(&scope.input("key", DType::U32, [2])), scope.input("x", DType::F32, [1]));
+            assert_eq!(state.names(), ["0", "1"]);
+            let (key, x) = state;
+            let [draw, next] = key.split();
+            (next, x + draw.uniform([1]))
+        })
+        .expect("a sound capture");
+    let types: Vec<String> = captured.graph.outputs.iter().map(|o| captured.graph.ty(o.value).to_string()).collect();
+    assert_eq!(types, ["u32[2] @cpu", "f32[1] @cpu"]);
+}
+
+#[test]
+fn two_captures_of_one_program_print_the_same() {
+    let program = |scope: &Scope| {
+        let x = scope.input("x", DType::F32, [4, 3]);
+        crate::value_and_grad(&x, |x| x.softmax(1).log().mean(..))
+    };
+    let text = || cpu().capture_scope(program).expect("a sound capture").graph.to_string();
+    assert_eq!(text(), text());
+}
+
+#[test]
+fn a_long_chain_of_ops_is_recorded_without_recursion() {
+    let captured = std::thread::Builder::new()
+        .stack_size(256 * 1024)
+        .spawn(|| cpu().capture_scope(|scope| (0..10_000).fold(scope.input("x", DType::F32, []), |x, _| x.exp())))
+        .expect("a thread starts")
+        .join()
+        .expect("it does not overflow");
+    assert_eq!(captured.expect("a sound capture").graph.nodes.len(), 10_001);
+}
+
+#[test]
+fn baked_numbers_and_tensors_are_listed_with_their_lines() {
+    let captured = cpu()
+        .capture_scope(|scope| scope.input("x", DType::F32, [2]) * 0.5 + scope.constant([1.0, 2.0]))
+        .expect("a sound capture");
+    let baked: Vec<String> = captured.baked().iter().map(|baked| format!("{} {}", baked.ty, baked.text)).collect();
+    assert_eq!(baked.len(), 2);
+    assert_eq!(baked[0], "f32[] @cpu 0.5");
+    assert!(baked[1].starts_with("f32[2] @cpu HostData"), "{}", baked[1]);
+    assert!(captured.baked().iter().all(|baked| baked.loc.to_string().contains("tests.rs")));
+}
+
+#[test]
+fn debug_says_what_a_ticket_is_and_where_its_data_is_to_be_had() {
+    let mut kept = None;
+    let device = cpu();
+    device
+        .capture_scope(|scope| {
+            let x = scope.input("x", DType::F32, [32, 10]);
+            assert_eq!(
+                format!("{x:?}"),
+                "%0 f32[32, 10] @cpu (a ticket without data: return it from the capture, or `.tap(..)` it)"
+            );
+            kept = Some(x);
+        })
+        .map(|_| ())
+        .expect("a sound capture");
+    assert_eq!(
+        format!("{:?}", kept.expect("it escaped")),
+        "%0 f32[32, 10] @cpu (a ticket of a complete capture: its data is in the results of the compiled graph)"
+    );
 }

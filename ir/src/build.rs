@@ -128,16 +128,20 @@ impl GraphBuilder {
     /// The diagnostic with its place, its op, and all operands with their types and origins: what [`GraphBuilder::add`] does to what
     /// [`infer`] says, for whoever checks operands before they are brought to one shape.
     pub fn explain(&self, diagnostic: Diagnostic, op: &Op, operands: &[Value], loc: Loc) -> Diagnostic {
-        let mut diagnostic = diagnostic.at(loc).in_op(op.name());
-        for (index, &operand) in operands.iter().enumerate() {
-            let node = self.node(operand);
-            let verb = match &node.op {
-                Op::Input { name, .. } => format!("input \"{name}\", declared"),
-                _ => "made".to_owned(),
-            };
-            diagnostic = diagnostic.note(op.role(index, operands.len()), self.ty(operand).to_string(), verb, node.loc);
-        }
-        diagnostic
+        let diagnostic = diagnostic.at(loc).in_op(op.name());
+        operands.iter().enumerate().fold(diagnostic, |diagnostic, (index, &operand)| {
+            self.note(diagnostic, &op.role(index, operands.len()), operand)
+        })
+    }
+
+    /// The diagnostic with one participant: its part, its type, and where it was made.
+    pub fn note(&self, diagnostic: Diagnostic, role: &str, value: Value) -> Diagnostic {
+        let node = self.node(value);
+        let verb = match &node.op {
+            Op::Input { name, .. } => format!("input \"{name}\", declared"),
+            _ => "made".to_owned(),
+        };
+        diagnostic.note(role, self.ty(value).to_string(), verb, node.loc)
     }
 
     /// Ends the graph. K0107 where two outputs share a name.

@@ -27,14 +27,15 @@ pub fn embedding(table: &Tensor, indices: &Tensor) -> Tensor {
 pub fn dropout(x: &Tensor, rate: impl Into<Operand>, key: Key) -> Tensor {
     let rate = rate.into();
     let bits = key.bits().clone();
-    floats("dropout", &[("input", x)], || {
+    let body = || {
         widely(x, |wide| {
             let rate = bits.number_or(&rate, DType::F32);
             let kept = key.uniform(x.shape()).ge(&rate);
             let scale = (1.0 - rate).recip().cast(wide.dtype());
             kept.select(wide * scale, 0.0)
         })
-    })
+    };
+    composite("dropout", &[x, &bits], || floats("dropout", &[("input", x)], body))
 }
 
 impl Tensor {

@@ -2,8 +2,7 @@
 
 use kiln_ir::{Code, Diagnostic, Kind};
 
-use super::{floats, wide, widely, with_roles};
-use crate::session::record;
+use super::{floats, mistake, wide, widely};
 use crate::{Tensor, composite};
 
 /// The mean cross entropy between rows of logits (along the last axis) and labels: class indices `[..]`, or probabilities `[.., classes]`.
@@ -101,9 +100,4 @@ fn shapes_differ(operands: &[(&str, &Tensor); 2]) -> Option<Tensor> {
         let help = format!("reshape one of them: `.reshape({})`", a.shape());
         mistake(operands, Diagnostic::new(Code::K0302, message).label(label).help(help))
     })
-}
-
-fn mistake(operands: &[(&str, &Tensor)], diagnostic: Diagnostic) -> Tensor {
-    let tensors: Vec<&Tensor> = operands.iter().map(|(_, tensor)| *tensor).collect();
-    record(&tensors, |_, _, _| Err(with_roles(diagnostic, operands)))
 }

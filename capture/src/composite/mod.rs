@@ -9,6 +9,8 @@ mod loss;
 mod normalize;
 mod softmax;
 mod statistics;
+#[cfg(test)]
+mod tests;
 
 pub use activation::Gelu;
 pub use attention::{Mask, attention};
@@ -28,20 +30,23 @@ fn floats(name: &'static str, operands: &[(&str, &Tensor)], body: impl FnOnce() 
     let tensors: Vec<&Tensor> = operands.iter().map(|(_, tensor)| *tensor).collect();
     composite(name, &tensors, || match operands.iter().find(|(_, tensor)| !tensor.dtype().is_float()) {
         None => body(),
-        Some((role, stray)) => record(&tensors, |_, _, _| {
+        Some((role, stray)) => {
             let message = format!("Should be float, got {}", stray.dtype().kind());
             let diagnostic = Diagnostic::new(Code::K0401, message)
                 .label(format!("{role} of `{name}` is {}", stray.dtype()))
                 .help("cast it with `.cast(DType::F32)`");
-            Err(with_roles(diagnostic, operands))
-        }),
+            mistake(operands, diagnostic)
+        }
     })
 }
 
-/// The diagnostic with every operand of a composite under its name.
-fn with_roles(diagnostic: Diagnostic, operands: &[(&str, &Tensor)]) -> Diagnostic {
-    operands.iter().fold(diagnostic, |diagnostic, (role, tensor)| {
-        diagnostic.note(*role, tensor.ty().to_string(), "made", tensor.loc())
+/// A composite's own diagnostic, with every operand under its name.
+#[track_caller]
+fn mistake(operands: &[(&str, &Tensor)], diagnostic: Diagnostic) -> Tensor {
+    let tensors: Vec<&Tensor> = operands.iter().map(|(_, tensor)| *tensor).collect();
+    record(&tensors, |state, values, _| {
+        let named = operands.iter().zip(values);
+        Err(named.fold(diagnostic, |diagnostic, ((role, _), &value)| state.builder.note(diagnostic, role, value)))
     })
 }
 

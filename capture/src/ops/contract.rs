@@ -3,7 +3,7 @@
 use kiln_ir::{Code, Diagnostic, GraphBuilder, Loc, Op, Precision, Shape, Value};
 
 use crate::operand::{check_matrices, join};
-use crate::session::record;
+use crate::session::{record, record_as};
 use crate::{Tensor, composite};
 
 impl Tensor {
@@ -34,7 +34,7 @@ impl Tensor {
     /// The sum of the products of two vectors' elements.
     #[track_caller]
     pub fn dot(&self, rhs: &Tensor) -> Tensor {
-        record(&[self, rhs], |state, values, loc| {
+        record_as("dot", &[self, rhs], |state, values, loc| {
             let op = Op::MatMul { precision: Precision::Full };
             for &value in values {
                 let rank = state.builder.ty(value).shape.rank();
@@ -42,7 +42,7 @@ impl Tensor {
                     let diagnostic = Diagnostic::new(Code::K0309, format!("expected rank 1, got {rank}"))
                         .label("`dot` takes vectors")
                         .help("`.matmul(..)` multiplies matrices");
-                    return Err(state.builder.explain(diagnostic, &op, values, loc).in_op("dot"));
+                    return Err(state.builder.explain(diagnostic, &op, values, loc));
                 }
             }
             matmul(&mut state.builder, values[0], values[1], op, loc)

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use crate::Tensor;
 use crate::operand::{Operand, join, literal};
-use crate::session::record;
+use crate::session::{record, record_as};
 
 /// Indices ready for use: constants checked against the extent, negative ones counted from the end.
 fn checked(
@@ -124,15 +124,15 @@ impl Tensor {
     pub(crate) fn known_indices(&self, classes: usize) -> Tensor {
         record(&[self], |state, values, loc| {
             let builder = &mut state.builder;
-            let ty = builder.ty(values[0]).clone();
-            let made = builder.node(values[0]).loc;
-            let note = |diagnostic: Diagnostic| diagnostic.note("indices", ty.to_string(), "made", made);
-            if !ty.dtype.is_int() {
-                let message = format!("Should be int, got {}", ty.dtype.kind());
-                let help = "cast them with `.cast(DType::I32)`";
-                return Err(note(Diagnostic::new(Code::K0404, message).label("class indices are integers").help(help)));
+            let dtype = builder.ty(values[0]).dtype;
+            if !dtype.is_int() {
+                let diagnostic = Diagnostic::new(Code::K0404, format!("Should be int, got {}", dtype.kind()))
+                    .label("class indices are integers")
+                    .help("cast them with `.cast(DType::I32)`");
+                return Err(builder.note(diagnostic, "indices", values[0]));
             }
-            checked(builder, values[0], classes, || format!("{classes} classes"), loc).map_err(note)
+            checked(builder, values[0], classes, || format!("{classes} classes"), loc)
+                .map_err(|diagnostic| builder.note(diagnostic, "indices", values[0]))
         })
     }
 
@@ -148,7 +148,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn take(&self, axis: isize, indices: &Tensor) -> Tensor {
-        record(&[self, indices], |state, values, loc| {
+        record_as("take", &[self, indices], |state, values, loc| {
             let builder = &mut state.builder;
             let plain = Op::Gather { axis: 0, batch: 0 };
             typed(builder, &plain, values, loc)?;
@@ -169,7 +169,7 @@ impl Tensor {
     /// axes broadcast with this tensor's.
     #[track_caller]
     pub fn take_along(&self, axis: isize, indices: &Tensor) -> Tensor {
-        record(&[self, indices], |state, values, loc| {
+        record_as("take_along", &[self, indices], |state, values, loc| {
             let builder = &mut state.builder;
             let plain = Op::Gather { axis: 0, batch: 0 };
             typed(builder, &plain, values, loc)?;
@@ -194,8 +194,8 @@ impl Tensor {
     }
 
     #[track_caller]
-    fn write_slices(&self, kind: ScatterKind, axis: isize, indices: &Tensor, updates: Operand) -> Tensor {
-        self.write(indices, updates, |builder, values, updates, loc| {
+    fn write_slices(&self, name: &str, kind: ScatterKind, axis: isize, indices: &Tensor, updates: Operand) -> Tensor {
+        self.write(name, indices, updates, |builder, values, updates, loc| {
             let plain = Op::Scatter { kind, axis: 0, batch: 0 };
             let (axis, extent) = indexed_axis(builder, &plain, values, axis, loc)?;
             let op = Op::Scatter { kind, axis, batch: 0 };
@@ -208,8 +208,8 @@ impl Tensor {
     }
 
     #[track_caller]
-    fn write_elements(&self, kind: ScatterKind, axis: isize, indices: &Tensor, updates: Operand) -> Tensor {
-        self.write(indices, updates, |builder, values, updates, loc| {
+    fn write_elements(&self, name: &str, kind: ScatterKind, axis: isize, indices: &Tensor, updates: Operand) -> Tensor {
+        self.write(name, indices, updates, |builder, values, updates, loc| {
             let plain = Op::Scatter { kind, axis: 0, batch: 0 };
             let (axis, extent) = indexed_axis(builder, &plain, values, axis, loc)?;
             let (x_shape, indices_shape) = aligned(builder, &plain, values, axis, loc)?;
@@ -235,6 +235,7 @@ impl Tensor {
     #[track_caller]
     fn write(
         &self,
+        name: &str,
         indices: &Tensor,
         updates: Operand,
         build: impl FnOnce(&mut GraphBuilder, &[Value], Value, Loc) -> Result<Value, Diagnostic>,
@@ -243,7 +244,7 @@ impl Tensor {
             Operand::Tensor(updates) => SmallVec::from_slice(&[self, indices, updates]),
             Operand::Scalar(_) => SmallVec::from_slice(&[self, indices]),
         };
-        record(&tensors, |state, values, loc| {
+        record_as(name, &tensors, |state, values, loc| {
             let builder = &mut state.builder;
             let op = Op::Scatter { kind: ScatterKind::Set, axis: 0, batch: 0 };
             let updates = match updates {
@@ -283,13 +284,13 @@ macro_rules! writes {
             #[doc = concat!("This tensor with one update for each index of a tensor of its rank ", $doc, ": writes where [`Tensor::take_along`] reads.")]
             #[track_caller]
             pub fn $elements(&self, axis: isize, indices: &Tensor, updates: impl Into<Operand>) -> Tensor {
-                self.write_elements(ScatterKind::$kind, axis, indices, updates.into())
+                self.write_elements(stringify!($elements), ScatterKind::$kind, axis, indices, updates.into())
             }
 
             #[doc = concat!("This tensor with whole slices along an axis ", $doc, ": writes where [`Tensor::take`] reads.")]
             #[track_caller]
             pub fn $slices(&self, axis: isize, indices: &Tensor, updates: impl Into<Operand>) -> Tensor {
-                self.write_slices(ScatterKind::$kind, axis, indices, updates.into())
+                self.write_slices(stringify!($slices), ScatterKind::$kind, axis, indices, updates.into())
             }
         )*}
     };

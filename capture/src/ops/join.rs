@@ -3,7 +3,7 @@
 use kiln_ir::{Code, Diagnostic, Op, Shape, normalize_axis};
 use smallvec::SmallVec;
 
-use crate::session::{Session, record};
+use crate::session::{Session, record, record_as};
 use crate::{Scope, Tensor};
 
 /// Tensors one after another along an axis.
@@ -36,7 +36,7 @@ pub fn stack(tensors: &[&Tensor], axis: isize) -> Tensor {
     if tensors.is_empty() {
         return of_nothing("stack");
     }
-    record(tensors, |state, values, loc| {
+    record_as("stack", tensors, |state, values, loc| {
         let builder = &mut state.builder;
         let op = Op::Concat { axis: 0 };
         let shape = builder.ty(values[0]).shape.clone();
@@ -45,10 +45,10 @@ pub fn stack(tensors: &[&Tensor], axis: isize) -> Tensor {
             let other = builder.ty(values[odd]).shape.clone();
             let message = format!("element {odd} of `stack` has shape {other}, element 0 {shape}");
             let diagnostic = Diagnostic::new(Code::K0305, message).label("stacked tensors have one shape");
-            return Err(builder.explain(diagnostic, &op, values, loc).in_op("stack"));
+            return Err(builder.explain(diagnostic, &op, values, loc));
         }
         let axis = normalize_axis(axis, shape.rank() + 1);
-        let axis = axis.map_err(|diagnostic| builder.explain(diagnostic, &op, values, loc).in_op("stack"))?;
+        let axis = axis.map_err(|diagnostic| builder.explain(diagnostic, &op, values, loc))?;
         let wider: Shape = shape[..axis].iter().chain([&1]).chain(&shape[axis..]).copied().collect();
         let mut elements: SmallVec<[_; 4]> = SmallVec::new();
         // The typing rule of concat speaks of the user's own tensors, not of the reshaped ones.

@@ -8,7 +8,7 @@ use kiln_ir::{
 
 use super::IntoAxes;
 use crate::Tensor;
-use crate::session::record;
+use crate::session::record_as;
 
 /// Whether reduced axes stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub(crate) fn dropped(shape: &Shape, axes: &Axes) -> Shape {
 impl Tensor {
     #[track_caller]
     pub(crate) fn reduce(&self, kind: ReduceKind, axes: impl IntoAxes, keep: Keep) -> Tensor {
-        record(&[self], |state, values, loc| {
+        record_as(kind.name(), &[self], |state, values, loc| {
             let op = |axes: Axes| Op::Reduce { kind, axes };
             let axes = axes.axes(state.builder.ty(values[0]).shape.rank());
             let axes =
@@ -58,12 +58,11 @@ impl Tensor {
     #[track_caller]
     fn reduce_bool(&self, kind: ReduceKind, name: &str, axes: impl IntoAxes, keep: Keep) -> Tensor {
         if !self.is_poisoned() && self.dtype().kind() != Kind::Bool {
-            return record(&[self], |_, _, _| {
-                Err(Diagnostic::new(Code::K0403, format!("Should be bool, got {}", self.dtype().kind()))
-                    .in_op(name)
+            return record_as(name, &[self], |state, values, _| {
+                let diagnostic = Diagnostic::new(Code::K0403, format!("Should be bool, got {}", self.dtype().kind()))
                     .label(format!("`{name}` takes a bool tensor, this one is {}", self.dtype()))
-                    .note("input", self.ty().to_string(), "made", self.loc)
-                    .help("compare it first: `.ne(0)`"))
+                    .help("compare it first: `.ne(0)`");
+                Err(state.builder.note(diagnostic, "input", values[0]))
             });
         }
         self.reduce(kind, axes, keep)
@@ -71,7 +70,7 @@ impl Tensor {
 
     #[track_caller]
     fn scan(&self, kind: ScanKind, axis: isize, direction: Direction) -> Tensor {
-        record(&[self], |state, values, loc| {
+        record_as(&format!("cum{}", kind.name()), &[self], |state, values, loc| {
             let axis = normalize_axis(axis, state.builder.ty(values[0]).shape.rank());
             let op = |axis| Op::Scan { kind, axis, direction };
             let axis = axis.map_err(|diagnostic| state.builder.explain(diagnostic, &op(0), values, loc))?;

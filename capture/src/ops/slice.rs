@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::Tensor;
 use crate::data::Scalar;
-use crate::session::record;
+use crate::session::{record, record_as};
 
 /// Part of an axis: a range and a step. Made from ranges; negative bounds count from the end.
 ///
@@ -191,7 +191,7 @@ impl Tensor {
     #[track_caller]
     pub fn slices(&self, parts: impl Parts) -> Tensor {
         let parts = parts.parts();
-        record(&[self], |state, values, loc| {
+        record_as("slices", &[self], |state, values, loc| {
             let shape = state.builder.ty(values[0]).shape.clone();
             let placed: Vec<(usize, Part)> = parts.iter().copied().enumerate().collect();
             let op = if parts.len() > shape.rank() {
@@ -214,7 +214,7 @@ impl Tensor {
     /// One index of an axis, which is dropped; negative indices count from the end. K0311 where it is out of range.
     #[track_caller]
     pub fn at(&self, axis: isize, index: isize) -> Tensor {
-        record(&[self], |state, values, loc| {
+        record_as("at", &[self], |state, values, loc| {
             let shape = state.builder.ty(values[0]).shape.clone();
             let explain = |state: &crate::session::State, d| state.builder.explain(d, &whole(), values, loc);
             let axis = normalize_axis(axis, shape.rank()).map_err(|d| explain(state, d))?;
@@ -251,7 +251,9 @@ impl Tensor {
     #[track_caller]
     pub fn chunks(&self, axis: isize, size: usize) -> Vec<Tensor> {
         let poison = |diagnostic: Diagnostic| {
-            vec![record(&[self], |state, values, loc| Err(state.builder.explain(diagnostic, &whole(), values, loc)))]
+            vec![record_as("chunks", &[self], |state, values, loc| {
+                Err(state.builder.explain(diagnostic, &whole(), values, loc))
+            })]
         };
         if size == 0 {
             return poison(Diagnostic::new(Code::K0312, "cannot cut into pieces of 0 elements"));
@@ -269,6 +271,9 @@ impl Tensor {
     /// The tensor cut along an axis into `N` equal pieces. K0312 where they would not be equal.
     #[track_caller]
     pub fn split<const N: usize>(&self, axis: isize) -> [Tensor; N] {
+        if self.is_poisoned() {
+            return std::array::from_fn(|_| self.clone());
+        }
         let extent = match normalize_axis(axis, self.rank()) {
             Ok(index) => self.shape()[index],
             Err(diagnostic) => return self.split_mistake(diagnostic),
@@ -288,8 +293,9 @@ impl Tensor {
 
     #[track_caller]
     fn split_mistake<const N: usize>(&self, diagnostic: Diagnostic) -> [Tensor; N] {
-        let poison =
-            record(&[self], |state, values, loc| Err(state.builder.explain(diagnostic, &whole(), values, loc)));
+        let poison = record_as("split", &[self], |state, values, loc| {
+            Err(state.builder.explain(diagnostic, &whole(), values, loc))
+        });
         std::array::from_fn(|_| poison.clone())
     }
 }

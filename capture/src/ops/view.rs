@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use super::IntoAxes;
 use crate::Tensor;
-use crate::session::record;
+use crate::session::{record, record_as};
 
 /// A shape as a user gives it to [`Tensor::reshape`] and [`Tensor::expand`]: extents, of which `-1` means "what is left".
 pub trait IntoExtents {
@@ -110,7 +110,7 @@ impl Tensor {
     /// Two axes exchanged.
     #[track_caller]
     pub fn swap_axes(&self, a: isize, b: isize) -> Tensor {
-        record(&[self], |state, values, loc| {
+        record_as("swap_axes", &[self], |state, values, loc| {
             let rank = state.builder.ty(values[0]).shape.rank();
             let swapped = normalized(&state.builder, Op::Permute(SmallVec::new()), &[a, b], rank, values[0], loc)?;
             let mut permutation: SmallVec<[usize; 4]> = (0..rank).collect();
@@ -122,7 +122,7 @@ impl Tensor {
     /// One axis moved to another place; the others keep their order.
     #[track_caller]
     pub fn move_axis(&self, from: isize, to: isize) -> Tensor {
-        record(&[self], |state, values, loc| {
+        record_as("move_axis", &[self], |state, values, loc| {
             let rank = state.builder.ty(values[0]).shape.rank();
             let ends = normalized(&state.builder, Op::Permute(SmallVec::new()), &[from, to], rank, values[0], loc)?;
             let mut permutation: SmallVec<[usize; 4]> = (0..rank).filter(|&axis| axis != ends[0]).collect();
@@ -140,7 +140,7 @@ impl Tensor {
     /// Axes `first..=last` made one.
     #[track_caller]
     pub fn flatten_axes(&self, first: isize, last: isize) -> Tensor {
-        record(&[self], |state, values, loc| {
+        record_as("flatten_axes", &[self], |state, values, loc| {
             let shape = state.builder.ty(values[0]).shape.clone();
             let op = Op::Reshape(Shape::scalar());
             let ends = normalized(&state.builder, op.clone(), &[first, last], shape.rank(), values[0], loc)?;
@@ -158,7 +158,7 @@ impl Tensor {
     /// Axes of extent 1 removed. K0303 where one has another extent.
     #[track_caller]
     pub fn squeeze(&self, axes: impl IntoAxes) -> Tensor {
-        record(&[self], |state, values, loc| {
+        record_as("squeeze", &[self], |state, values, loc| {
             let shape = state.builder.ty(values[0]).shape.clone();
             let explain = |state: &crate::session::State, diagnostic| {
                 state.builder.explain(diagnostic, &Op::Reshape(Shape::scalar()), values, loc)
@@ -176,7 +176,7 @@ impl Tensor {
     /// A new axis of extent 1, at this place of the result (-1: last).
     #[track_caller]
     pub fn unsqueeze(&self, axis: isize) -> Tensor {
-        record(&[self], |state, values, loc| {
+        record_as("unsqueeze", &[self], |state, values, loc| {
             let shape = state.builder.ty(values[0]).shape.clone();
             let op = Op::Reshape(Shape::scalar());
             let axis = normalized(&state.builder, op, &[axis], shape.rank() + 1, values[0], loc)?[0];
@@ -189,14 +189,14 @@ impl Tensor {
     #[track_caller]
     pub fn broadcast_to(&self, shape: impl Into<Shape>) -> Tensor {
         let shape = shape.into();
-        record(&[self], |state, values, loc| state.builder.broadcast(values[0], &shape, loc))
+        record_as("broadcast_to", &[self], |state, values, loc| state.builder.broadcast(values[0], &shape, loc))
     }
 
     /// [`Tensor::broadcast_to`] in which -1 keeps an axis as it is.
     #[track_caller]
     pub fn expand(&self, shape: impl IntoExtents) -> Tensor {
         let extents = shape.extents();
-        record(&[self], |state, values, loc| {
+        record_as("expand", &[self], |state, values, loc| {
             let from = state.builder.ty(values[0]).shape.clone();
             let missing = extents.len().saturating_sub(from.rank());
             let shape: Option<Shape> = extents
@@ -223,7 +223,7 @@ impl Tensor {
     /// The elements along an axis in reverse order.
     #[track_caller]
     pub fn flip(&self, axes: impl IntoAxes) -> Tensor {
-        record(&[self], |state, values, loc| {
+        record_as("flip", &[self], |state, values, loc| {
             let shape = state.builder.ty(values[0]).shape.clone();
             let axes = axes.axes(shape.rank()).map_err(|diagnostic| {
                 let op = Op::Slice { starts: SmallVec::new(), sizes: Shape::scalar(), steps: SmallVec::new() };
@@ -242,7 +242,7 @@ impl Tensor {
     /// The tensor `times` over along an axis.
     #[track_caller]
     pub fn repeat(&self, axis: isize, times: usize) -> Tensor {
-        record(&[self], |state, values, loc| {
+        record_as("repeat", &[self], |state, values, loc| {
             let shape = state.builder.ty(values[0]).shape.clone();
             let op = Op::Broadcast(Shape::scalar());
             let axis = normalized(&state.builder, op.clone(), &[axis], shape.rank(), values[0], loc)?[0];
