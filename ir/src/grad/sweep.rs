@@ -144,7 +144,6 @@ impl<'t> Sweep<'t> {
         wanted: &[usize],
     ) -> Result<Vec<(usize, Cotangent<'t>)>, Diagnostic> {
         let tape = self.tape;
-        let first = tape.num_nodes();
         let marks: Vec<Value> =
             node.operands.iter().map(|&operand| tape.term(operand).op(Op::Mark, &[]).value()).collect();
         let outputs = match node.types.first() {
@@ -159,9 +158,14 @@ impl<'t> Sweep<'t> {
                 Some((output, self.arrived(result)?))
             })
             .collect();
+        // A builder that merges equal nodes makes one mark for an operand given twice: its gradient is handed over once.
+        let wanted = wanted.iter().copied().filter(|&operand| !marks[..operand].contains(&marks[operand]));
+        let wanted: SmallVec<[usize; 3]> = wanted.collect();
         let wrt: Vec<Value> = wanted.iter().map(|&operand| marks[operand]).collect();
+        // Such a builder may also give nodes of an earlier, equal body: all that depends on the marks comes after them.
+        let first = marks.iter().map(|mark| mark.node.index()).min().unwrap_or(0);
         let cotangents = sweep(tape, first, &seeds, &wrt)?;
-        Ok(wanted.iter().copied().zip(cotangents).filter_map(|(operand, found)| Some((operand, found?))).collect())
+        Ok(wanted.into_iter().zip(cotangents).filter_map(|(operand, found)| Some((operand, found?))).collect())
     }
 
     /// K0501 or K0505, with the way from the outputs to the op.

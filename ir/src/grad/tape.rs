@@ -44,10 +44,6 @@ impl Tape {
         Term { tape: self, value }
     }
 
-    pub(super) fn num_nodes(&self) -> usize {
-        self.builder.borrow().nodes().len()
-    }
-
     /// A copy of the node at `index`.
     pub(super) fn node(&self, index: usize) -> Node {
         self.builder.borrow().nodes()[index].clone()

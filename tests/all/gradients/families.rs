@@ -374,6 +374,28 @@ fn a_custom_op_is_differentiated_through_its_body() {
 }
 
 #[test]
+fn a_custom_op_used_twice_is_differentiated_twice_also_when_equal_nodes_are_merged() {
+    for mut b in [GraphBuilder::new("f"), GraphBuilder::interning("f")] {
+        let x = b.input("x", ty(DType::F64, &[]), LOC).unwrap();
+        let y = b.value(custom(&[]), &[x, x], LOC).unwrap();
+        let z = b.value(custom(&[]), &[y, y], LOC).unwrap();
+        let w = b.value(custom(&[]), &[x, x], LOC).unwrap();
+        let total = b.scalar(ScalarOp::Add, &[z, w], LOC).unwrap();
+        let mut value = total;
+        for _ in 0..2 {
+            value = kiln_ir::grad::grad(&mut b, value, &[x], LOC).unwrap()[0];
+        }
+        let graph = b.finish([("d", value)]).unwrap();
+        // f(x) = x sin x, of which f(f(x)) + f(x) is differentiated twice.
+        let (x, f) = (0.7f64, |x: f64| x * x.sin());
+        let (first, second) = (|x: f64| x.sin() + x * x.cos(), |x: f64| 2.0 * x.cos() - x * x.sin());
+        let expected = second(f(x)) * first(x).powi(2) + first(f(x)) * second(x) + second(x);
+        let found = run(&graph, &[data(DType::F64, &[], &[x])])[0][0];
+        assert!((found - expected).abs() < 1e-12, "{found} {expected}");
+    }
+}
+
+#[test]
 fn a_gradient_may_be_taken_with_regard_to_values_on_the_way() {
     let mut b = GraphBuilder::new("f");
     let x = b.input("x", ty(DType::F32, &[]), LOC).unwrap();

@@ -1,9 +1,9 @@
 //! Gradients of random graphs.
 
-use kiln_ir::{DType, Graph, HostData, Literal, verify};
+use kiln_ir::{Axes, DType, Graph, GraphBuilder, HostData, Literal, ReduceKind, verify};
 use proptest::prelude::*;
 
-use super::{data, run, with_gradients};
+use super::{LOC, data, run, with_gradients};
 use crate::random::{Case, Config, cases};
 
 const STEP: f64 = 1e-5;
@@ -39,12 +39,30 @@ fn agrees(graph: &Graph, inputs: &[HostData]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// The sum of a graph's only output, as a graph.
+fn summed(graph: &Graph) -> Graph {
+    let mut b = GraphBuilder::from_graph(graph);
+    let value = graph.outputs[0].value;
+    let axes = Axes::all(graph.ty(value).shape.rank());
+    let sum = b.reduce(ReduceKind::Sum, axes, value, LOC).unwrap();
+    let sum = b.reshape(sum, &[].into(), LOC).unwrap();
+    b.finish([("sum", sum)]).unwrap()
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn the_gradient_of_a_smooth_graph_equals_finite_differences(case in cases(Config::smooth())) {
         agrees(&case.graph, &case.inputs)?;
+    }
+
+    #[test]
+    fn the_second_derivative_of_a_smooth_graph_equals_finite_differences(case in cases(Config { steps: 6, ..Config::smooth() })) {
+        let Case { graph, inputs } = case;
+        for index in (0..inputs.len()).filter(|&index| inputs[index].dtype() == DType::F64) {
+            agrees(&summed(&with_gradients(&graph, &[graph.inputs[index]])), &inputs)?;
+        }
     }
 
     #[test]
