@@ -367,8 +367,8 @@ fn common_domain(
         }
         return Ok((group.domain.clone(), level));
     }
-    if group.shell == Shell::MatMul || own.extents() == Domain::map(own.shape.clone()).extents() {
-        return Err(Blocked::Space);
+    if group.shell == Shell::MatMul {
+        return Err(Blocked::Complete);
     }
     // A reduction joins a group that iterates the same full space, and that reduces nothing yet or the same axes.
     if group.domain.level(&own.shape) != Some(Level::Full) {

@@ -180,6 +180,7 @@ fn lines(graph: &Graph, roots: &Roots, members: &[Value]) -> Vec<Loc> {
 fn ledger(graph: &Graph, groups: &Groups, stored: &HashSet<Value>) -> Vec<Edge> {
     let outputs: HashSet<Value> = graph.outputs.iter().map(|output| output.value).collect();
     let mut edges: Vec<(Value, Blocked)> = Vec::new();
+    let mut seen: HashSet<(Value, Blocked)> = HashSet::new();
     for (user, group) in groups.groups.iter().enumerate() {
         for member in &group.members {
             for (read, _) in &member.reads {
@@ -192,7 +193,7 @@ fn ledger(graph: &Graph, groups: &Groups, stored: &HashSet<Value>) -> Vec<Edge> 
                     None if class(&graph.node(member.value).op) == Class::Anchor => Blocked::Complete,
                     None => Blocked::Space,
                 };
-                if !edges.contains(&(*read, blocked)) {
+                if seen.insert((*read, blocked)) {
                     edges.push((*read, blocked));
                 }
             }
