@@ -50,14 +50,11 @@ pub fn composite(name: &'static str, operands: &[&Tensor], body: impl FnOnce() -
         outermost
     });
     let exit = outermost.then_some(Exit);
-    let session = match session_of(operands, loc) {
-        Ok(session) => session,
-        Err(poison) => return poison,
+    let result = match session_of(operands, loc) {
+        Ok(session) if operands.iter().any(|operand| operand.is_poisoned()) => Tensor::poison(session, loc),
+        Ok(_) => body(),
+        Err(poison) => poison,
     };
-    if operands.iter().any(|operand| operand.is_poisoned()) {
-        return Tensor::poison(session, loc);
-    }
-    let result = body();
     let pending = exit.as_ref().and_then(|_| FRAME.with_borrow_mut(|frame| frame.as_mut()?.panic.take()));
     drop(exit);
     if let Some(text) = pending {

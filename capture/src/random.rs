@@ -9,10 +9,11 @@ use std::sync::Arc;
 use kiln_ir::tree::{Family, HasLeaf, Leaf, Structure, Tree, With};
 use kiln_ir::{Code, DType, Diagnostic, HostData, Literal, Op, Shape};
 
+use crate::captured::Notice;
 use crate::data::Scalar;
 use crate::operand::Operand;
 use crate::session::{Session, record};
-use crate::{Scope, Tensor, composite};
+use crate::{Scope, Tensor, composite, frame};
 
 /// The key of random draws: `u32[2]`, as a tensor in a capture and as data outside. It is a tree, so state may hold it.
 ///
@@ -193,6 +194,12 @@ impl Scope {
         let seed = session.seed.unwrap_or(0);
         let words = [seed as u32, (seed >> 32) as u32].map(|word| Literal::from_i128(DType::U32, i128::from(word)));
         let data = HostData::from_literals(DType::U32, [2], &words).expect("two words");
-        Key { bits: self.constant(data) }
+        let loc = frame::here();
+        let bits = self.constant(data);
+        let text = format!("the key of seed {seed} is baked: every run draws the same numbers from it");
+        if session.is_open() {
+            session.lock().notices.push(Notice { text, loc });
+        }
+        Key { bits }
     }
 }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use kiln_ir::{Backend, Code, DType, Diagnostic, Loc, Result, Shape, TensorType, Value};
+use kiln_ir::{Backend, Code, DType, Diagnostic, HostData, Literal, Loc, Result, Shape, TensorType, Value};
 
-use crate::data::IntoData;
+use crate::data::{IntoData, Scalar};
 use crate::device::outside;
 use crate::session::{Session, State, record_in};
 use crate::{Tensor, frame};
@@ -102,6 +102,43 @@ impl Scope {
         let backend = self.backend;
         self.record(|state, loc| {
             let data = data.into_data()?;
+            state.builder.constant(data, backend, loc)
+        })
+    }
+
+    /// Bakes numbers into the graph as a tensor of this dtype and shape, in row-major order. They are weak: K0406 where one does not fit
+    /// the dtype, K0303 where their number does not fit the shape.
+    ///
+    /// ```
+    /// use kiln_capture::CaptureDevice;
+    /// use kiln_ir::{Backend, DType};
+    /// CaptureDevice::new(Backend::Cpu).capture_scope(|scope| {
+    ///     let table = scope.constant_of(DType::F64, [2, 2], [1.0, 0.1, 0.2, 0.3]);
+    ///     assert_eq!(table.to_string(), "%0 f64[2, 2] @cpu");
+    ///     table
+    /// })?;
+    /// # Ok::<(), kiln_ir::Diagnostics>(())
+    /// ```
+    #[track_caller]
+    pub fn constant_of<N: Into<Scalar>>(
+        &self,
+        dtype: DType,
+        shape: impl Into<Shape>,
+        numbers: impl IntoIterator<Item = N>,
+    ) -> Tensor {
+        let (shape, backend) = (shape.into(), self.backend);
+        let numbers: Vec<Scalar> = numbers.into_iter().map(Into::into).collect();
+        self.record(|state, loc| {
+            let literals: Result<Vec<Literal>, Diagnostic> =
+                numbers.iter().map(|number| number.literal(dtype)).collect();
+            let literals = literals.map_err(|mut diagnostic| {
+                (diagnostic.label, diagnostic.help) = (None, Vec::new());
+                diagnostic.in_op("constant_of").help("give a dtype that holds every number")
+            })?;
+            let data = HostData::from_literals(dtype, shape.clone(), &literals).ok_or_else(|| {
+                let message = format!("{} numbers do not fill a tensor of shape {shape}", literals.len());
+                Diagnostic::new(Code::K0303, message).in_op("constant_of")
+            })?;
             state.builder.constant(data, backend, loc)
         })
     }

@@ -341,3 +341,41 @@ fn debug_says_what_a_ticket_is_and_where_its_data_is_to_be_had() {
         "%0 f32[32, 10] @cpu (a ticket of a complete capture: its data is in the results of the compiled graph)"
     );
 }
+
+#[test]
+fn a_scope_kept_beyond_its_end_declares_nothing_more() {
+    let device = cpu();
+    let mut kept = None;
+    device.capture_scope(|scope| kept = Some(scope.clone())).map(|_| ()).expect("a sound capture");
+    let kept = kept.expect("it escaped");
+    let errors = device.capture_scope(|_| kept.input("x", DType::F32, [2])).map(|_| ());
+    assert_eq!(errors.map_err(|errors| errors.codes()), Err(vec![Code::K0105]));
+    let marked = device.capture_scope(|scope| kept.output("y", &scope.input("x", DType::F32, [2]))).map(|_| ());
+    assert_eq!(marked.map_err(|errors| errors.codes()), Err(vec![Code::K0105]));
+}
+
+#[test]
+fn numbers_may_be_baked_in_any_dtype_that_holds_them() {
+    let codes = codes(|scope| {
+        let sound = scope.constant_of(DType::F64, [2], [0.1, 0.2]);
+        let exact: Vec<f64> = sound.try_data().expect("it is known").elements().map(|x| x.to_f64()).collect();
+        assert_eq!(exact, [0.1, 0.2]);
+        scope.constant_of(DType::U8, [1], [256]);
+        scope.constant_of(DType::F32, [3], [1.0]);
+        scope.constant([[1].to_vec(), vec![1, 2]])
+    });
+    assert_eq!(codes, [Code::K0406, Code::K0303, Code::K0303]);
+}
+
+#[test]
+fn fail_fast_reports_a_stale_operand_of_a_composite() {
+    let mut kept = None;
+    let device = cpu();
+    device.capture_scope(|scope| kept = Some(scope.input("x", DType::F32, [2]))).map(|_| ()).expect("sound");
+    device.fail_fast();
+    let stale = kept.expect("it escaped");
+    let failing = std::panic::AssertUnwindSafe(|| device.capture_scope(|_| stale.softmax(0)).map(|_| ()));
+    let payload = std::panic::catch_unwind(failing).expect_err("it fails at once");
+    let text = payload.downcast_ref::<String>().expect("a formatted text");
+    assert!(text.starts_with("error[K0105]"), "{text}");
+}
