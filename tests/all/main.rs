@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod check;
+mod command;
 mod composites;
 mod cpu;
 mod data;

@@ -132,7 +132,12 @@ impl Diagnostics {
 
     /// The whole text, with source lines where `source` can give the text of a file.
     pub fn render(&self, source: &dyn Fn(&str) -> Option<String>) -> String {
-        let parts: Vec<String> = self.0.iter().map(|diagnostic| diagnostic.render(source)).collect();
+        self.render_named("<text>", source)
+    }
+
+    /// As [`Diagnostics::render`], with the name of the file that an IR text came from. `source` is asked for that name.
+    pub fn render_named(&self, file: &str, source: &dyn Fn(&str) -> Option<String>) -> String {
+        let parts: Vec<String> = self.0.iter().map(|diagnostic| diagnostic.render_named(file, source)).collect();
         parts.join("\n")
     }
 }

@@ -9,24 +9,29 @@ impl Diagnostic {
     /// The text of this diagnostic, ending in a newline. `source` gives the text of a file by the path in [`Loc::Caller`]
     /// (or `"<text>"` for IR text); where it gives nothing the source line is left out.
     pub fn render(&self, source: &dyn Fn(&str) -> Option<String>) -> String {
+        self.render_named("<text>", source)
+    }
+
+    /// As [`Diagnostic::render`], with the name of the file that an IR text came from. `source` is asked for that name.
+    pub fn render_named(&self, file: &str, source: &dyn Fn(&str) -> Option<String>) -> String {
         let mut text = format!("error[{}]: {}\n", self.code, self.message);
-        self.render_place(&mut text, source);
-        self.render_notes(&mut text);
+        self.render_place(&mut text, file, source);
+        self.render_notes(&mut text, file);
         for help in &self.help {
             line(&mut text, format_args!("  help: {help}"));
         }
         text
     }
 
-    fn render_place(&self, text: &mut String, source: &dyn Fn(&str) -> Option<String>) {
+    fn render_place(&self, text: &mut String, file: &str, source: &dyn Fn(&str) -> Option<String>) {
         let op = self.op.as_ref().map_or_else(String::new, |op| format!(" in `{op}`"));
         if !self.loc.is_unknown() {
-            line(text, format_args!("  --> {}{op}", self.loc));
+            line(text, format_args!("  --> {}{op}", place(self.loc, file)));
         } else if !op.is_empty() {
             line(text, format_args!("  -->{op}"));
         }
         let label = self.label.as_deref().unwrap_or("");
-        match source_line(self.loc, source) {
+        match source_line(self.loc, file, source) {
             Some((number, column, code)) => {
                 let number = number.to_string();
                 let gutter = " ".repeat(number.len());
@@ -40,7 +45,7 @@ impl Diagnostic {
         }
     }
 
-    fn render_notes(&self, text: &mut String) {
+    fn render_notes(&self, text: &mut String, file: &str) {
         let width = |part: fn(&super::Note) -> &str| {
             self.notes.iter().map(|note| part(note).chars().count()).max().unwrap_or(0)
         };
@@ -48,7 +53,7 @@ impl Diagnostic {
         for note in &self.notes {
             let place = match (note.loc, note.verb.as_str()) {
                 (Loc::Unknown, verb) => verb.to_owned(),
-                (loc, verb) => format!("{verb} at {loc}"),
+                (loc, verb) => format!("{verb} at {}", place(loc, file)),
             };
             line(text, format_args!("  {:roles$}  {:texts$}   {place}", note.role, note.text));
         }
@@ -63,12 +68,20 @@ fn line(text: &mut String, content: std::fmt::Arguments<'_>) {
     text.push('\n');
 }
 
-fn source_line(loc: Loc, source: &dyn Fn(&str) -> Option<String>) -> Option<(u32, usize, String)> {
+/// A place as the user sees it: one in an IR text by the name of its file.
+fn place(loc: Loc, file: &str) -> String {
+    match loc {
+        Loc::Text { line, column } => format!("{file}:{line}:{column}"),
+        Loc::Unknown | Loc::Caller(_) => loc.to_string(),
+    }
+}
+
+fn source_line(loc: Loc, text_file: &str, source: &dyn Fn(&str) -> Option<String>) -> Option<(u32, usize, String)> {
     let (line, column) = loc.line_column()?;
     let file = match loc {
         Loc::Unknown => return None,
         Loc::Caller(location) => location.file(),
-        Loc::Text { .. } => "<text>",
+        Loc::Text { .. } => text_file,
     };
     let text = source(file)?;
     let code = text.lines().nth(line as usize - 1)?;

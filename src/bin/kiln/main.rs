@@ -1,0 +1,108 @@
+//! The `kiln` command: the tool of those who work with IR files.
+//!
+//! It parses arguments, calls the library, and prints. Exit code 0 is fine, 1 are diagnostics (on stderr, with the line of the file), 2 is
+//! wrong usage.
+
+mod graph;
+mod ops;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use kiln_ir::Code;
+
+/// Reads, checks, rewrites and runs IR files of Kiln.
+#[derive(Parser)]
+#[command(name = "kiln", version, arg_required_else_help = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Checks IR files: syntax, names, types.
+    Check {
+        /// The files; `-` is standard input.
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
+    /// Prints an IR file in the one printed form: values renumbered, comments gone.
+    Fmt {
+        /// The file; `-` is standard input.
+        file: PathBuf,
+        /// Writes the file instead.
+        #[arg(long, conflicts_with = "check")]
+        write: bool,
+        /// Prints nothing; exit code 1 where the file is not in printed form.
+        #[arg(long)]
+        check: bool,
+    },
+    /// Prints the graph after the passes.
+    Opt {
+        /// The file; `-` is standard input.
+        file: PathBuf,
+        /// Runs these passes, in this order, instead of all.
+        #[arg(long = "pass", value_name = "PASS", value_parser = graph::pass_names())]
+        passes: Vec<String>,
+    },
+    /// Prints the graph with gradients as further outputs, named `grad.NAME`.
+    Grad {
+        /// The file; `-` is standard input.
+        file: PathBuf,
+        /// The output whose gradient is taken: one float.
+        #[arg(long, value_name = "OUTPUT")]
+        of: String,
+        /// With regard to which inputs or outputs: names, separated by commas.
+        #[arg(long, value_name = "NAMES", required = true)]
+        wrt: Vec<String>,
+    },
+    /// Prints the table of all ops.
+    Ops {
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Prints the page of an error code, such as K0201.
+    Explain {
+        /// The code.
+        #[arg(value_parser = code)]
+        code: Code,
+    },
+}
+
+fn code(text: &str) -> Result<Code, String> {
+    text.parse().map_err(|()| {
+        let known: Vec<&str> = Code::ALL.iter().map(|code| code.name()).collect();
+        format!("there is no such code; known are {}", known.join(", "))
+    })
+}
+
+/// What a command prints, or the rendered diagnostics.
+type Outcome = Result<String, String>;
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Command::Check { files } => graph::check(&files),
+        Command::Fmt { file, write, check } => graph::format(&file, graph::Formatted::from_flags(write, check)),
+        Command::Opt { file, passes } => graph::optimize(&file, &passes),
+        Command::Grad { file, of, wrt } => graph::differentiate(&file, &of, &wrt),
+        Command::Ops { json } => Ok(if json { ops::json() } else { ops::table() }),
+        Command::Explain { code } => Ok(code.explain().to_owned()),
+    };
+    match outcome {
+        Ok(text) => written(io::stdout().write_all(text.as_bytes()), 0),
+        Err(text) => written(io::stderr().write_all(text.as_bytes()), 1),
+    }
+}
+
+/// The exit code; a reader who has gone away (`kiln ops | head`) is no failure.
+fn written(result: io::Result<()>, code: u8) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::from(code),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::from(code),
+        Err(_) => ExitCode::FAILURE,
+    }
+}

@@ -1,0 +1,210 @@
+//! The `kiln` command, run as a user runs it: what it prints, and its exit codes (0 fine, 1 diagnostics, 2 usage).
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use kiln_ir::{DType, HostData, op_rows};
+
+/// A folder of its own, gone at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Folder {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("kiln-command-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    /// A folder with one file, `step.kiln`.
+    fn with(text: &str) -> Folder {
+        let folder = Folder::new();
+        std::fs::write(folder.path("step.kiln"), text).unwrap();
+        folder
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// Runs `kiln` in this folder.
+    fn kiln(&self, arguments: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_kiln")).args(arguments).current_dir(&self.0).output().unwrap()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What is left behind is in the system's folder for such things.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What a run that is fine prints.
+#[track_caller]
+fn fine(output: Output) -> String {
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), errors.as_str()), (Some(0), ""));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The diagnostics of a run that has some.
+#[track_caller]
+fn wrong(output: Output) -> String {
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(output.stdout.is_empty());
+    errors
+}
+
+const STEP: &str = r#"kiln 1
+// A dense layer and its loss.
+graph @step(%x "x": f32[2, 3] @cpu, %w "w": f32[3, 1] @cpu) {
+  %y = matmul %x, %w : f32[2, 1] @cpu
+  %0 = mul %y, %y : f32[2, 1] @cpu
+  %unused = exp %x : f32[2, 3] @cpu
+  %s = reduce.sum [0, 1] %0 : f32[1, 1] @cpu
+  %l = reshape [] %s : f32[] @cpu
+  return %l "loss"
+}
+"#;
+
+#[test]
+fn check_says_what_is_in_a_sound_file() {
+    let folder = Folder::with(STEP);
+    insta::assert_snapshot!(fine(folder.kiln(&["check", "step.kiln"])), @r#"step.kiln: graph "step" with 2 inputs, 5 ops, 1 output, on cpu"#);
+}
+
+#[test]
+fn check_shows_each_mistake_with_its_line() {
+    let folder = Folder::with(&STEP.replace("matmul %x, %w", "matmul %w, %x").replace("reshape []", "reshape [2]"));
+    insta::assert_snapshot!(wrong(folder.kiln(&["check", "step.kiln"])), @r#"
+    error[K0301]: matrix product of [3, 1] and [2, 3]: inner extents 1 and 2 differ
+      --> step.kiln:4:3 in `matmul`
+      |
+    4 |   %y = matmul %w, %x : f32[2, 1] @cpu
+      |   ^ the last axis of lhs (1) meets the last but one of rhs (2)
+      lhs  f32[3, 1] @cpu   input "w", declared at step.kiln:3:37
+      rhs  f32[2, 3] @cpu   input "x", declared at step.kiln:3:13
+      help: rhs would fit with shape [.., 1, 3]
+    "#);
+}
+
+#[test]
+fn files_that_cannot_be_read_are_diagnostics() {
+    let folder = Folder::new();
+    std::fs::write(folder.path("bytes"), [0xff, 0xfe]).unwrap();
+    assert!(wrong(folder.kiln(&["check", "nowhere.kiln"])).starts_with("error[K1001]: cannot read nowhere.kiln"));
+    assert!(wrong(folder.kiln(&["fmt", "bytes"])).starts_with("error[K1002]: bytes is no text"));
+}
+
+#[test]
+fn fmt_prints_writes_and_compares_the_printed_form() {
+    let folder = Folder::with(STEP);
+    let printed = fine(folder.kiln(&["fmt", "step.kiln"]));
+    insta::assert_snapshot!(printed, @r#"
+    kiln 1
+    graph @step(%0 "x": f32[2, 3] @cpu, %1 "w": f32[3, 1] @cpu) {
+      %2 = matmul %0, %1 : f32[2, 1] @cpu
+      %3 = mul %2, %2 : f32[2, 1] @cpu
+      %4 = exp %0 : f32[2, 3] @cpu
+      %5 = reduce.sum [0, 1] %3 : f32[1, 1] @cpu
+      %6 = reshape [] %5 : f32[] @cpu
+      return %6 "loss"
+    }
+    "#);
+    assert!(wrong(folder.kiln(&["fmt", "--check", "step.kiln"])).contains("step.kiln is not in printed form"));
+    assert_eq!(fine(folder.kiln(&["fmt", "--write", "step.kiln"])), "");
+    assert_eq!(std::fs::read_to_string(folder.path("step.kiln")).unwrap(), printed);
+    assert_eq!(fine(folder.kiln(&["fmt", "--check", "step.kiln"])), "");
+}
+
+#[test]
+fn fmt_keeps_the_elements_of_constants_that_have_no_file_beside_them() {
+    let elements = vec!["7"; 100].join(", ");
+    let text = format!("kiln 1\ngraph @f() {{\n  %0 = constant [{elements}] : u8[100] @cpu\n  return %0 \"y\"\n}}\n");
+    let folder = Folder::with(&text);
+    assert_eq!(fine(folder.kiln(&["fmt", "step.kiln"])), text);
+}
+
+#[test]
+fn large_constants_lie_in_a_safetensors_file_beside_the_text() {
+    let folder = Folder::new();
+    let bytes: Vec<u8> = (0..400u32).map(|byte| byte as u8).collect();
+    let mut b = kiln_ir::GraphBuilder::new("table");
+    let data = HostData::new(DType::F32, [10, 10], bytes).unwrap();
+    let table = b.constant(data, kiln_ir::Backend::Cpu, kiln_ir::Loc::Unknown).unwrap();
+    let graph = b.finish([("table", table)]).unwrap();
+    let path = folder.path("step.kiln");
+    kiln::graph_file::write_graph(&path, &graph).unwrap();
+    assert_eq!(kiln::graph_file::GraphFile::read(&path).unwrap().graph().unwrap(), graph);
+    assert_eq!(fine(folder.kiln(&["fmt", "step.kiln"])), graph.to_string());
+    std::fs::remove_file(folder.path("step.safetensors")).unwrap();
+    assert!(wrong(folder.kiln(&["check", "step.kiln"])).starts_with("error[K0806]: data of constant #"));
+    std::fs::write(folder.path("step.safetensors"), "something else").unwrap();
+    assert!(
+        wrong(folder.kiln(&["check", "step.kiln"])).starts_with("error[K1002]: step.safetensors is no safetensors")
+    );
+}
+
+#[test]
+fn opt_prints_the_graph_after_the_passes() {
+    let folder = Folder::with(STEP);
+    let all = fine(folder.kiln(&["opt", "step.kiln"]));
+    assert!(!all.contains("exp"), "what nothing uses is gone:\n{all}");
+    kiln_ir::parse(&all).unwrap();
+    let one = fine(folder.kiln(&["opt", "step.kiln", "--pass", "simplify"]));
+    assert!(!one.contains("exp"), "{one}");
+}
+
+#[test]
+fn grad_adds_gradients_as_outputs() {
+    let folder = Folder::with(STEP);
+    let text = fine(folder.kiln(&["grad", "step.kiln", "--of", "loss", "--wrt", "w,x"]));
+    let names: Vec<String> =
+        kiln_ir::parse(&text).unwrap().outputs.iter().map(|output| output.name.to_string()).collect();
+    assert_eq!(names, ["loss", "grad.w", "grad.x"]);
+    let unknown = wrong(folder.kiln(&["grad", "step.kiln", "--of", "loss", "--wrt", "v"]));
+    assert!(unknown.starts_with("error[K0106]: unknown graph step tensor v"), "{unknown}");
+}
+
+#[test]
+fn ops_lists_every_op() {
+    let folder = Folder::new();
+    let table = fine(folder.kiln(&["ops"]));
+    let names: Vec<&str> = table.lines().skip(1).filter_map(|line| line.split(' ').next()).collect();
+    let expected: Vec<String> = op_rows().iter().map(|row| row.name().into_owned()).collect();
+    assert_eq!(names, expected);
+    let json: serde_json::Value = serde_json::from_str(&fine(folder.kiln(&["ops", "--json"]))).unwrap();
+    let concat = json.as_array().unwrap().iter().find(|row| row["name"] == "concat").unwrap();
+    assert!(concat["operands"].is_null());
+    assert_eq!((&concat["gradient"], &concat["attributes"]), (&"yes".into(), &"axis=N".into()));
+    assert_eq!(json.as_array().unwrap().len(), expected.len());
+}
+
+#[test]
+fn explain_prints_the_page_of_a_code() {
+    let folder = Folder::new();
+    assert!(fine(folder.kiln(&["explain", "k0201"])).starts_with("# K0201: The provided tensors are not on the same"));
+}
+
+#[test]
+fn wrong_usage_has_exit_code_2() {
+    let folder = Folder::with(STEP);
+    let usages: [&[&str]; 7] = [
+        &[],
+        &["frobnicate"],
+        &["check"],
+        &["explain", "K9999"],
+        &["opt", "step.kiln", "--pass", "magic"],
+        &["grad", "step.kiln", "--of", "loss"],
+        &["fmt", "step.kiln", "--write", "--check"],
+    ];
+    for usage in usages {
+        let output = folder.kiln(usage);
+        assert_eq!(output.status.code(), Some(2), "{usage:?}");
+        assert!(!output.stderr.is_empty());
+    }
+}
