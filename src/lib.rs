@@ -1,3 +1,4 @@
 //! placeholder
 
+pub mod files;
 pub mod graph_file;

@@ -14,6 +14,7 @@ mod ir_page;
 mod mistakes;
 mod naive;
 mod ops;
+mod pages;
 mod plans;
 mod random;
 mod text;
