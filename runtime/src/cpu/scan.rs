@@ -69,9 +69,10 @@ impl Scan {
         let loops = lanes::fold_loops(kind, kernel.accumulate, isa);
         let size = Repr::of(loops.accumulator).size();
         let (acc, running) = (compiler.take(tile.top(), size), compiler.take(tile.top(), size));
+        // Before the block, which gives back slots that hold one value for all steps.
+        let (rounding, result) = compiler.conversion(running, tile.top(), loops.accumulator, kernel.dtype);
         let wanted = [(kernel.value, kernel.accumulate)];
         let (program, values) = compiler.block(&kernel.block, tile, Repeat::Inner, &wanted, &HashSet::new());
-        let (rounding, result) = compiler.conversion(running, tile.top(), loops.accumulator, kernel.dtype);
         let store = StoreStep {
             value: result.slot,
             class: tile.top(),
