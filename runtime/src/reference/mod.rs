@@ -14,6 +14,7 @@
 mod contract;
 mod elementwise;
 mod index;
+mod plan;
 mod reduce;
 mod tensor;
 mod view;
@@ -23,6 +24,7 @@ mod tests;
 
 use kiln_ir::{Code, Custom, Diagnostic, Graph, HostData, Loc, Node, Op, TensorType, Value, live_nodes, verify};
 
+pub use plan::{Arguments, Walk, run_plan};
 use tensor::Tensor;
 
 /// Evaluates a graph on inputs in declared order, and gives its outputs in order.

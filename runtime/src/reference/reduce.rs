@@ -1,6 +1,6 @@
 //! Reductions and scans: each result from a line of operand elements, in index order.
 //!
-//! Floats are accumulated in `f64` and rounded once to the dtype for each result. Integers wrap: `i64` arithmetic that wraps, cut to the
+//! Floats are accumulated in `f64`, sums with what their roundings lose, and rounded once to the dtype for each result. Integers wrap: `i64` arithmetic that wraps, cut to the
 //! dtype's width at the end, gives what wrapping at that width at every step would.
 
 use kiln_ir::{Axes, DType, Direction, Literal, ReduceKind, ScalarOp, ScanKind};
@@ -10,7 +10,7 @@ use super::tensor::Tensor;
 
 /// How two elements become one.
 #[derive(Clone, Copy)]
-enum Combine {
+pub(super) enum Combine {
     Sum,
     Product,
     Largest,
@@ -56,7 +56,7 @@ fn fold(combine: Combine, dtype: DType, elements: impl Iterator<Item = Literal>)
 }
 
 /// The index of the first NaN, or of the first element that none other beats.
-fn arg(beats: ScalarOp, elements: impl Iterator<Item = Literal>) -> Literal {
+pub(super) fn arg(beats: ScalarOp, elements: impl Iterator<Item = Literal>) -> Literal {
     let is_nan = |element: Literal| element.dtype().is_float() && element.to_f64().is_nan();
     let mut best: Option<(usize, Literal)> = None;
     for (index, element) in elements.enumerate() {
@@ -96,7 +96,7 @@ pub(super) fn scan(x: &Tensor, kind: ScanKind, axis: usize, direction: Direction
 }
 
 /// An accumulator. `value` may be asked for at any time; it rounds, the accumulator does not.
-struct Running {
+pub(super) struct Running {
     combine: Combine,
     dtype: DType,
     state: State,
@@ -105,12 +105,13 @@ struct Running {
 enum State {
     /// Nothing yet, of what has no value for nothing: the largest and smallest number.
     Nothing,
-    Float(f64),
+    /// A value, and what its roundings have lost so far (of sums).
+    Float(f64, f64),
     Int(i64),
 }
 
 impl Running {
-    fn new(combine: Combine, dtype: DType) -> Running {
+    pub(super) fn new(combine: Combine, dtype: DType) -> Running {
         let start = match combine {
             Combine::Sum => Some(Literal::zero(dtype)),
             Combine::Product => Some(Literal::one(dtype)),
@@ -121,17 +122,43 @@ impl Running {
         Running { combine, dtype, state: start.map_or(State::Nothing, State::from) }
     }
 
-    fn take(&mut self, element: Literal) {
-        self.state = match (&self.state, State::from(element)) {
-            (State::Float(x), State::Float(y)) => State::Float(self.combine.floats(*x, y)),
+    pub(super) fn take(&mut self, element: Literal) {
+        self.add_state(State::from(element));
+    }
+
+    fn add_state(&mut self, next: State) {
+        self.state = match (&self.state, next) {
+            (State::Float(x, lost), State::Float(y, _)) => {
+                let result = self.combine.floats(*x, y);
+                State::Float(result, lost + self.combine.lost(*x, y, result))
+            }
             (State::Int(x), State::Int(y)) => State::Int(self.combine.ints(*x, y)),
             (_, first) => first,
         };
     }
 
-    fn value(&self) -> Literal {
+    /// Takes a product that is not rounded before it is added. The operands are of one dtype.
+    pub(super) fn take_product(&mut self, x: Literal, y: Literal) {
+        let product = match (State::from(x), State::from(y)) {
+            (State::Float(x, _), State::Float(y, _)) => State::Float(x * y, 0.0),
+            (State::Int(x), State::Int(y)) => State::Int(x.wrapping_mul(y)),
+            (x, _) => x,
+        };
+        self.add_state(product);
+    }
+
+    /// Whether it has no value.
+    pub(super) fn is_nothing(&self) -> bool {
+        matches!(self.state, State::Nothing)
+    }
+
+    /// The result so far, rounded.
+    pub(super) fn value(&self) -> Literal {
         match self.state {
-            State::Float(float) => Literal::from_f64(self.dtype, float),
+            State::Float(float, lost) if lost != 0.0 && float.is_finite() => {
+                Literal::from_f64(self.dtype, float + lost)
+            }
+            State::Float(float, _) => Literal::from_f64(self.dtype, float),
             State::Int(int) => Literal::from_i128(self.dtype, i128::from(int)),
             State::Nothing => unreachable!("the largest of nothing was refused when the graph was built"),
         }
@@ -140,11 +167,23 @@ impl Running {
 
 impl From<Literal> for State {
     fn from(element: Literal) -> State {
-        if element.dtype().is_float() { State::Float(element.to_f64()) } else { State::Int(element.to_i128() as i64) }
+        match element.dtype().is_float() {
+            true => State::Float(element.to_f64(), 0.0),
+            false => State::Int(element.to_i128() as i64),
+        }
     }
 }
 
 impl Combine {
+    /// What rounding took from a sum of two, exactly. Long sums of `f64` stay right to the last place by it.
+    fn lost(self, x: f64, y: f64, sum: f64) -> f64 {
+        match self {
+            Combine::Sum if x.abs() >= y.abs() => (x - sum) + y,
+            Combine::Sum => (y - sum) + x,
+            Combine::Product | Combine::Largest | Combine::Smallest => 0.0,
+        }
+    }
+
     fn floats(self, x: f64, y: f64) -> f64 {
         match self {
             Combine::Sum => x + y,
@@ -274,6 +313,14 @@ mod tests {
         let sum = b.reduce(ReduceKind::Sum, Axes::one(0), ones, Loc::Unknown).unwrap();
         let graph = b.finish([("sum", sum)]).unwrap();
         assert_floats(&super::super::evaluate(&graph, &[]).unwrap()[0], &[33_554_432.0]);
+    }
+
+    #[test]
+    fn long_sums_of_f64_are_right_to_the_last_place() {
+        let tenths = floats(DType::F64, &[1000], &[0.1; 1000]);
+        assert_floats(&over(ReduceKind::Sum, 0, tenths), &[100.0]);
+        let cancelling = floats(DType::F64, &[3], &[1e100, 1.0, -1e100]);
+        assert_floats(&over(ReduceKind::Sum, 0, cancelling), &[1.0]);
     }
 
     #[test]
