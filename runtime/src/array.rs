@@ -35,6 +35,8 @@ pub struct Array {
     condition: Condition,
 }
 
+kiln_ir::leaf!(Array);
+
 /// Whether an array still holds what it says.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Condition {
@@ -143,12 +145,10 @@ impl Array {
         Ok(Array { condition: Condition::Lost, ..array })
     }
 
-    #[allow(dead_code)] // The executor's.
     pub(crate) fn storage(&self) -> &Arc<Storage> {
         &self.storage
     }
 
-    #[allow(dead_code)] // The executor's.
     pub(crate) fn into_storage(self) -> Arc<Storage> {
         self.storage
     }

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytemuck::{Pod, Zeroable};
@@ -36,16 +37,14 @@ impl Storage {
         &mut bytemuck::cast_slice_mut(&mut self.chunks)[..self.bytes]
     }
 
-    /// The first byte, for kernels that only read.
-    #[allow(dead_code)] // The executor's.
-    pub(crate) fn pointer(&self) -> *const u8 {
-        self.chunks.as_ptr().cast()
+    /// The first byte, of memory that has no other handle.
+    pub(crate) fn pointer(&mut self) -> NonNull<u8> {
+        NonNull::from(self.chunks.as_mut_slice()).cast()
     }
 
-    /// The first byte, for kernels that write.
-    #[allow(dead_code)] // The executor's.
-    pub(crate) fn pointer_mut(&mut self) -> *mut u8 {
-        self.chunks.as_mut_ptr().cast()
+    /// The first byte, of memory that may have other handles: never to be written through.
+    pub(crate) fn shared_pointer(&self) -> NonNull<u8> {
+        NonNull::from(self.chunks.as_slice()).cast()
     }
 }
 
@@ -264,7 +263,7 @@ mod tests {
         let pool = Pool::new();
         for bytes in [0, 1, 63, 64, 65, 1000, 4097] {
             let storage = pool.acquire(bytes, Contents::Zero).unwrap();
-            assert_eq!(storage.pointer() as usize % ALIGNMENT, 0);
+            assert_eq!(storage.shared_pointer().addr().get() % ALIGNMENT, 0);
             assert_eq!(storage.bytes(), vec![0; bytes]);
         }
     }
@@ -273,11 +272,11 @@ mod tests {
     fn a_dropped_buffer_serves_the_next_of_its_class() {
         let pool = Pool::new();
         let first = pool.acquire(1000, Contents::Any).unwrap();
-        let place = first.pointer();
+        let place = first.shared_pointer();
         drop(first);
         assert_eq!(pool.statistics().cached, 1024);
         let second = pool.acquire(990, Contents::Any).unwrap();
-        assert_eq!(second.pointer(), place);
+        assert_eq!(second.shared_pointer(), place);
         let statistics = pool.statistics();
         assert_eq!((statistics.allocations, statistics.reuses, statistics.cached), (1, 1, 0));
     }

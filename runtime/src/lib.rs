@@ -1,6 +1,6 @@
 //! Running: arrays, devices, the executor of plans, and the reference interpreter.
 //!
-//! A [`Device`] owns memory; an [`Array`] is data in it. An executable runs a compiled [`kiln_ir::plan::Plan`] (or, by the book, a
+//! A [`Device`] owns memory; an [`Array`] is data in it. An [`Executable`] runs a compiled [`kiln_ir::plan::Plan`] (or, by the book, a
 //! graph) on a device: arrays in, arrays out. Nothing here decides how a graph is computed: that is settled in the plan.
 
 mod array;
@@ -8,9 +8,11 @@ mod buffer;
 pub mod cpu;
 mod device;
 mod element;
+mod executor;
 pub mod reference;
 
 pub use array::{Array, IntoArray};
 pub use buffer::PoolStatistics;
 pub use device::{Device, available, unsupported};
 pub use element::Element;
+pub use executor::{Argument, Executable, RunError, RunStatistics};

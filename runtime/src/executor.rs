@@ -1,0 +1,253 @@
+//! Running compiled graphs.
+//!
+//! An [`Executable`] is made once from a [`Plan`] (or from a graph, for the reference interpreter) and run any number of times, from any
+//! thread. Arguments come in as [`Argument`]s, results go out as arrays that belong to the caller: no later run writes into them.
+//!
+//! - Everything that can be known to be wrong is found before the first kernel is launched: number, types and devices of the arguments,
+//!   memory for slots and results. A [`RunError`] gives the arguments back unchanged.
+//! - A donated argument whose handle is the last one lends its memory to the result it is paired with. Where another handle lives, the
+//!   result gets memory of its own, and [`RunStatistics::copied`] names the argument.
+//! - Slots and results come from the device's pool: a warm run asks the system for no memory.
+
+mod check;
+mod layout;
+mod memory;
+mod signature;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use kiln_ir::plan::Plan;
+use kiln_ir::{Code, Diagnostic, Diagnostics, Graph, HostData, Result, TensorType};
+
+use crate::{Array, Device, IntoArray, reference};
+use layout::Program;
+use signature::Signature;
+
+/// One argument of a run.
+#[derive(Clone, Debug)]
+pub enum Argument {
+    /// Only read; the caller's other handles see it unchanged.
+    Borrowed(Array),
+    /// Given away: its memory may become a result's, if this is its last handle.
+    Donated(Array),
+}
+
+impl Argument {
+    /// The array.
+    pub fn array(&self) -> &Array {
+        match self {
+            Argument::Borrowed(array) | Argument::Donated(array) => array,
+        }
+    }
+
+    /// The array by value.
+    pub fn into_array(self) -> Array {
+        match self {
+            Argument::Borrowed(array) | Argument::Donated(array) => array,
+        }
+    }
+}
+
+impl From<Array> for Argument {
+    fn from(array: Array) -> Argument {
+        Argument::Borrowed(array)
+    }
+}
+
+impl From<&Array> for Argument {
+    fn from(array: &Array) -> Argument {
+        Argument::Borrowed(array.clone())
+    }
+}
+
+/// Why nothing was run, and the arguments as they were given.
+pub struct RunError {
+    /// What is wrong.
+    pub diagnostics: Diagnostics,
+    /// The arguments, unchanged.
+    pub arguments: Vec<Argument>,
+}
+
+impl fmt::Debug for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.diagnostics, f)
+    }
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.diagnostics, f)
+    }
+}
+
+impl std::error::Error for RunError {}
+
+impl From<RunError> for Diagnostics {
+    fn from(error: RunError) -> Diagnostics {
+        error.diagnostics
+    }
+}
+
+/// What an executable has done so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RunStatistics {
+    /// Completed runs.
+    pub runs: u64,
+    /// Donated arguments that could not be updated in place because another handle to them lived, with how often.
+    pub copied: BTreeMap<Arc<str>, u64>,
+}
+
+/// One line for each argument that was copied.
+impl fmt::Display for RunStatistics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, times) in &self.copied {
+            let often = if *times == 1 { String::new() } else { format!(" ({times} times)") };
+            writeln!(f, "leaf `{name}` was copied: another handle lives{often}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A compiled graph on a device, ready to run.
+pub struct Executable {
+    device: Device,
+    signature: Signature,
+    code: Executed,
+    statistics: Mutex<RunStatistics>,
+}
+
+enum Executed {
+    /// Kernels.
+    Plan(Box<Program>),
+    /// The graph itself, op by op.
+    Reference(Box<Graph>),
+}
+
+impl Executable {
+    /// Prepares a plan: constants are placed on the device, each distinct kernel is prepared once.
+    ///
+    /// # Errors
+    ///
+    /// K0208 where the plan's backend is not the device's or nothing here runs it, K0704 where its constants do not fit, K0901 where
+    /// the plan contradicts itself.
+    pub fn new(plan: Plan, device: &Device) -> Result<Executable> {
+        match plan.backend {
+            kiln_ir::Backend::Cpu => {}
+            kiln_ir::Backend::Wgpu | kiln_ir::Backend::Cuda | kiln_ir::Backend::NdArray => {
+                return Err(crate::unsupported(plan.backend).into());
+            }
+        }
+        if plan.backend != device.backend() {
+            let told = format!("a plan for {} cannot run on device {device}", plan.backend);
+            return Err(Diagnostic::new(Code::K0208, "unsupported dispatch backend").label(told).into());
+        }
+        let signature = Signature::new(plan.inputs.clone(), plan.outputs.clone());
+        Ok(Executable::with(device, signature, Executed::Plan(Box::new(Program::new(plan, device)?))))
+    }
+
+    /// Runs a graph by the reference interpreter instead: slow, and the definition of what is right.
+    ///
+    /// ```
+    /// use kiln_ir::{Backend, DType, GraphBuilder, Loc, ScalarOp, TensorType};
+    /// use kiln_runtime::{Array, Device, Executable};
+    /// let mut b = GraphBuilder::new("double");
+    /// let x = b.input("x", TensorType::new(DType::F32, [2], Backend::NdArray), Loc::Unknown)?;
+    /// let y = b.scalar(ScalarOp::Add, &[x, x], Loc::Unknown)?;
+    /// let device = Device::reference();
+    /// let double = Executable::reference(b.finish([("y", y)])?, &device);
+    /// let results = double.run(vec![Array::new(&device, [1.0f32, 2.5])?.into()])?;
+    /// assert_eq!(results[0].to_vec::<f32>()?, [2.0, 5.0]);
+    /// # Ok::<(), kiln_ir::Diagnostics>(())
+    /// ```
+    pub fn reference(graph: Graph, device: &Device) -> Executable {
+        let name = |index| Arc::from(graph.input_name(index).unwrap_or("?"));
+        let inputs = graph.inputs.iter().enumerate();
+        let inputs = inputs.map(|(index, &value)| (name(index), graph.ty(value).clone())).collect();
+        let outputs = graph.outputs.iter();
+        let outputs = outputs.map(|output| (output.name.clone(), graph.ty(output.value).clone())).collect();
+        Executable::with(device, Signature::new(inputs, outputs), Executed::Reference(Box::new(graph)))
+    }
+
+    fn with(device: &Device, signature: Signature, code: Executed) -> Executable {
+        Executable { device: device.clone(), signature, code, statistics: Mutex::default() }
+    }
+
+    /// Where it runs.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Names and types of the arguments, in order.
+    pub fn inputs(&self) -> &[(Arc<str>, TensorType)] {
+        &self.signature.inputs
+    }
+
+    /// Names and types of the results, in order.
+    pub fn outputs(&self) -> &[(Arc<str>, TensorType)] {
+        &self.signature.outputs
+    }
+
+    /// The plan, where kernels run.
+    pub fn plan(&self) -> Option<&Plan> {
+        match &self.code {
+            Executed::Plan(program) => Some(program.plan()),
+            Executed::Reference(_) => None,
+        }
+    }
+
+    /// What it has done so far.
+    pub fn statistics(&self) -> RunStatistics {
+        self.statistics.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Runs with the arguments in declared order and gives the results in declared order.
+    ///
+    /// # Errors
+    ///
+    /// [`Executable::try_run`] tells them, and gives the arguments back.
+    pub fn run(&self, arguments: Vec<Argument>) -> Result<Vec<Array>> {
+        self.try_run(arguments).map_err(|error| error.diagnostics)
+    }
+
+    /// [`Executable::run`] that gives the arguments back where nothing was run.
+    ///
+    /// # Errors
+    ///
+    /// K0701 for each argument that does not fit the signature, K0703 where one was lost, K0704 where there is no memory.
+    pub fn try_run(&self, arguments: Vec<Argument>) -> Result<Vec<Array>, RunError> {
+        if let Err(diagnostics) = self.signature.check(&arguments, &self.device) {
+            return Err(RunError { diagnostics, arguments });
+        }
+        let (results, copied) = match &self.code {
+            Executed::Plan(program) => program.run(arguments, &self.device)?,
+            Executed::Reference(graph) => match self.interpret(graph, &arguments) {
+                Ok(results) => (results, Vec::new()),
+                Err(diagnostics) => return Err(RunError { diagnostics, arguments }),
+            },
+        };
+        self.count(&copied);
+        Ok(results)
+    }
+
+    fn interpret(&self, graph: &Graph, arguments: &[Argument]) -> Result<Vec<Array>> {
+        let inputs: Result<Vec<HostData>> = arguments.iter().map(|argument| argument.array().to_host()).collect();
+        let results = reference::evaluate(graph, &inputs?)?;
+        results.into_iter().map(|result| result.into_array(&self.device)).collect()
+    }
+
+    fn count(&self, copied: &[usize]) {
+        let mut statistics = self.statistics.lock().unwrap_or_else(PoisonError::into_inner);
+        statistics.runs += 1;
+        for &input in copied {
+            *statistics.copied.entry(self.signature.inputs[input].0.clone()).or_default() += 1;
+        }
+    }
+}
+
+impl fmt::Debug for Executable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Executable").field("device", &self.device).field("signature", &self.signature).finish()
+    }
+}

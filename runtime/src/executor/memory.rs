@@ -1,0 +1,46 @@
+//! Out of memory, told so that its reader knows what to make smaller.
+
+use kiln_ir::plan::{Plan, PlanBuffer, Source};
+use kiln_ir::{Code, Diagnostic};
+
+use crate::buffer::OutOfMemory;
+
+/// How many of a plan's buffers are named.
+const NAMED: usize = 5;
+
+/// K0704 with what was asked for, what could be had, the plan's peak and its largest buffers.
+pub(super) fn out_of_memory(plan: &Plan, what: &str, refused: OutOfMemory) -> Diagnostic {
+    let asked = match refused.asked {
+        usize::MAX => "more bytes than can be addressed".to_owned(),
+        asked => format!("{asked} bytes"),
+    };
+    let message = format!("out of memory: asked for {asked} for {what}, {} available", refused.available);
+    let mut diagnostic = Diagnostic::new(Code::K0704, message).label(format!(
+        "`{}` needs {} bytes beside its arguments",
+        plan.name,
+        plan.peak_bytes()
+    ));
+    let mut buffers: Vec<&PlanBuffer> = plan.buffers.iter().filter(|buffer| is_owned(buffer)).collect();
+    buffers.sort_by_key(|buffer| std::cmp::Reverse(buffer.ty.num_bytes()));
+    for buffer in buffers.into_iter().take(NAMED) {
+        let text = format!("{} ({} bytes)", buffer.ty, buffer.ty.num_bytes());
+        diagnostic = diagnostic.note(role(plan, buffer), text, "made", buffer.loc);
+    }
+    diagnostic.help("make the largest of them smaller, or raise the limit with `device.set_memory_limit(bytes)`")
+}
+
+fn is_owned(buffer: &PlanBuffer) -> bool {
+    match buffer.source {
+        Source::Input(_) => false,
+        Source::Constant(_) | Source::Output(_) | Source::Slot(_) => true,
+    }
+}
+
+fn role(plan: &Plan, buffer: &PlanBuffer) -> String {
+    match buffer.source {
+        Source::Input(index) => format!("argument `{}`", plan.inputs[index].0),
+        Source::Constant(_) => "constant".to_owned(),
+        Source::Output(index) => format!("result `{}`", plan.outputs[index].0),
+        Source::Slot(_) => "intermediate".to_owned(),
+    }
+}
