@@ -1,4 +1,49 @@
-//! placeholder
+//! Kiln: a lazy graph-capture tensor compiler with fusion.
+//!
+//! Ops on [`Tensor`]s are recorded, checked and compiled; [`Array`]s hold the data. [`jit`] compiles a function of tensors, [`step`] one
+//! that updates a state in place.
+//!
+//! ```
+//! use kiln::prelude::*;
+//!
+//! let device = Device::reference();
+//! let normalize = jit(&device, |x: Tensor| &x / x.sum(1).unsqueeze(1));
+//! let x = Array::new(&device, [[1.0f32, 3.0], [2.0, 2.0]])?;
+//! assert_eq!(normalize.call(&x)?.to_vec::<f32>()?, [0.25, 0.75, 0.5, 0.5]);
+//! # Ok::<(), kiln::Error>(())
+//! ```
 
+// The derive names this crate by its own name.
+extern crate self as kiln;
+
+mod cache;
+mod compiled;
+mod error;
+mod feed;
 pub mod files;
+mod finite;
 pub mod graph_file;
+mod jit;
+pub mod nn;
+pub mod optim;
+pub mod prelude;
+pub mod random;
+mod report;
+mod step;
+
+pub use cache::CacheStatistics;
+pub use error::{Error, Result, explain, render};
+pub use feed::Feed;
+pub use jit::{Jit, jit};
+pub use kiln_capture as capture;
+pub use kiln_capture::*;
+pub use kiln_derive::Tree;
+pub use kiln_ir as ir;
+pub use kiln_ir::tree;
+pub use kiln_ir::{Backend, Code, DType, HostData, Shape, TensorType};
+pub use kiln_passes as passes;
+pub use kiln_passes::Options;
+pub use kiln_runtime as runtime;
+pub use kiln_runtime::{Array, Device, Element, Executable, IntoArray};
+pub use report::{KernelReport, Report};
+pub use step::{Step, step};

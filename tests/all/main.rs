@@ -11,12 +11,14 @@ mod fusion;
 mod gradients;
 mod house;
 mod ir_page;
+mod jit;
 mod mistakes;
 mod naive;
 mod ops;
 mod pages;
 mod plans;
 mod random;
+mod state;
 mod text;
 mod tolerance;
 

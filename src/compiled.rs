@@ -1,0 +1,243 @@
+//! From a closure to something that runs: capture, compile, executable. What [`jit`](crate::jit) and [`step`](crate::step) share.
+//!
+//! A [`Compiler`] belongs to one compiled function. For each signature it opens a capture on a private device, declares one named input
+//! for each leaf, runs the closure once, and compiles what was recorded. Nothing is kept of an attempt that fails, and no lock is held
+//! while user code runs, so a closure may panic, or call other compiled functions.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use kiln_capture::{Baked, CaptureDevice, Notice, Scope, Tensor};
+use kiln_ir::tree::{Hole, Structure, Tree, With};
+use kiln_ir::{Backend, Code, Diagnostic, Graph, Loc, Result as IrResult, TensorType};
+use kiln_passes::{Options, compile};
+use kiln_runtime::{Array, Device, Executable};
+
+use crate::Result;
+use crate::cache::{Cache, Signature, qualified};
+use crate::finite::Watch;
+use crate::report::Report;
+
+/// Called with each tapped value, by name, after every call.
+pub(crate) type Tap = Box<dyn FnMut(&str, &Array) + Send>;
+
+/// Whether a call looks for the first value that is not finite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Check {
+    /// No.
+    Nothing,
+    /// Every float value of the graph.
+    Finite,
+}
+
+/// Whether a step may write over its state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Previous {
+    /// It may: the state is given up.
+    Overwrite,
+    /// The state before the call stays as it is.
+    Keep,
+}
+
+/// The part of a compiled function that does not depend on its closure's types. `T` is the template of its results.
+pub(crate) struct Compiler<T> {
+    pub(crate) name: String,
+    pub(crate) device: Device,
+    pub(crate) options: Options,
+    pub(crate) check: Check,
+    pub(crate) previous: Previous,
+    tap: Option<Mutex<Tap>>,
+    cache: Mutex<Cache<Entry<T>>>,
+}
+
+/// One compiled capture.
+pub(crate) struct Entry<T> {
+    pub(crate) executable: Executable,
+    /// The closure's results with nothing at their leaves.
+    pub(crate) template: T,
+    /// Names of the taps, whose values follow the closure's results.
+    pub(crate) taps: Vec<Arc<str>>,
+    /// What is watched, whose flags follow the taps.
+    pub(crate) watch: Option<Watch>,
+    pub(crate) baked: Vec<Baked>,
+    pub(crate) notices: Vec<Notice>,
+    pub(crate) captured_in: Duration,
+    pub(crate) compiled_in: Duration,
+}
+
+/// What a call does with the results beyond the closure's own.
+pub(crate) struct Extras {
+    pub(crate) results: Vec<Array>,
+    pub(crate) taps: Vec<Array>,
+}
+
+impl<T> Compiler<T> {
+    pub(crate) fn new(name: &str, device: &Device) -> Compiler<T> {
+        Compiler {
+            name: name.to_owned(),
+            device: device.clone(),
+            options: Options::default(),
+            check: Check::Nothing,
+            previous: Previous::Overwrite,
+            tap: None,
+            cache: Mutex::new(Cache::new()),
+        }
+    }
+
+    pub(crate) fn set_tap(&mut self, tap: Tap) {
+        self.tap = Some(Mutex::new(tap));
+    }
+
+    pub(crate) fn cache(&self) -> MutexGuard<'_, Cache<Entry<T>>> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The entry for a signature; `capture` makes it where there is none.
+    pub(crate) fn entry(
+        &self,
+        signature: Signature,
+        capture: impl FnOnce(&Signature) -> Result<Entry<T>>,
+    ) -> Result<Arc<Entry<T>>> {
+        let known = self.cache().find(&signature);
+        if let Some(entry) = known {
+            return Ok(entry);
+        }
+        let entry = capture(&signature)?;
+        let (entry, warning) = self.cache().insert(signature, entry);
+        if let Some(warning) = warning {
+            warn(&self.name, &warning);
+        }
+        Ok(entry)
+    }
+
+    /// Checks that arrays can be read by this device, and gives their types.
+    pub(crate) fn types(&self, arrays: &[&Array], names: impl FnOnce() -> Vec<String>) -> IrResult<Vec<TensorType>> {
+        let stray = arrays.iter().position(|array| array.is_lost() || *array.device() != self.device);
+        match stray {
+            None => Ok(arrays.iter().map(|array| array.ty().clone()).collect()),
+            Some(leaf) => Err(unusable(arrays[leaf], &names()[leaf], &self.device).into()),
+        }
+    }
+
+    /// Shows tapped values, by the callback that was set.
+    pub(crate) fn show(&self, entry: &Entry<T>, taps: &[Array]) {
+        let Some(tap) = &self.tap else { return };
+        let mut tap = tap.lock().unwrap_or_else(PoisonError::into_inner);
+        for (name, array) in entry.taps.iter().zip(taps) {
+            tap(name, array);
+        }
+    }
+
+    /// Splits what an executable gave, and raises K1004 where a watched value is not finite.
+    pub(crate) fn split(&self, entry: &Entry<T>, mut results: Vec<Array>, own: usize) -> Result<Extras> {
+        let flags = results.split_off(own + entry.taps.len());
+        if let Some(watch) = &entry.watch {
+            watch.judge(&flags)?;
+        }
+        let taps = results.split_off(own);
+        Ok(Extras { results, taps })
+    }
+
+    /// How the function stands: its last used capture, and its cache.
+    pub(crate) fn report(&self) -> Report {
+        let (latest, statistics) = {
+            let cache = self.cache();
+            (cache.latest(), cache.statistics())
+        };
+        let mut report = Report { name: self.name.clone(), cache: statistics, ..Report::default() };
+        if let Some(entry) = latest {
+            report.describe(&entry);
+        }
+        report
+    }
+}
+
+/// How the results of a closure are read.
+pub(crate) struct Parts<R> {
+    /// The structure of the state's next value.
+    pub(crate) state: fn(&R) -> Structure,
+    /// The leaves of the state, then those of what the caller gets, with their names.
+    pub(crate) outputs: for<'a> fn(&'a R) -> Vec<(String, &'a Tensor)>,
+}
+
+/// Records a closure's run and compiles it. `body` gets a ticket for each leaf of the signature, in order, and gives the results,
+/// which `parts` reads.
+pub(crate) fn capture<T, R>(
+    compiler: &Compiler<T>,
+    signature: &Signature,
+    state_leaves: usize,
+    body: impl FnOnce(Vec<Tensor>) -> R,
+    template: impl FnOnce(&R) -> T,
+    parts: Parts<R>,
+) -> Result<Entry<T>> {
+    let begun = Instant::now();
+    let open = CaptureDevice::new(compiler.device.backend()).begin(&compiler.name)?;
+    let inputs = declare(&open, signature);
+    let results = open.run(|_| body(inputs))?;
+    let captured = open.finish_with(&(parts.outputs)(&results))?;
+    let state = (parts.state)(&results);
+    let template = template(&results);
+    let (mut graph, taps) = match &compiler.tap {
+        None => (captured.graph.clone(), Vec::new()),
+        Some(_) => (captured.with_taps(), captured.taps.iter().map(|tap| tap.name.clone()).collect()),
+    };
+    let watch = match compiler.check {
+        Check::Nothing => None,
+        Check::Finite => Some(Watch::add(&mut graph)?),
+    };
+    let captured_in = begun.elapsed();
+    let pairs = if state == signature.state { donated(&graph, state_leaves) } else { Vec::new() };
+    let begun = Instant::now();
+    let executable = executable(&graph, &Options { donate: pairs, ..compiler.options.clone() }, &compiler.device)?;
+    let compiled_in = begun.elapsed();
+    let (baked, notices) = (captured.baked(), captured.notices);
+    Ok(Entry { executable, template, taps, watch, baked, notices, captured_in, compiled_in })
+}
+
+/// Compiles a graph for a device.
+pub(crate) fn executable(graph: &Graph, options: &Options, device: &Device) -> Result<Executable> {
+    match device.backend() {
+        Backend::NdArray => Ok(Executable::reference(graph.clone(), device)),
+        Backend::Cpu => Ok(Executable::new(compile(graph, options)?, device)?),
+        backend @ (Backend::Wgpu | Backend::Cuda) => Err(kiln_runtime::unsupported(backend).into()),
+    }
+}
+
+fn declare(scope: &Scope, signature: &Signature) -> Vec<Tensor> {
+    let names = signature.names();
+    names.iter().zip(&signature.types).map(|(name, ty)| scope.declare(name, ty.clone())).collect()
+}
+
+/// The state's leaves that may be written over by what they become: those that keep their type.
+fn donated(graph: &Graph, state_leaves: usize) -> Vec<(usize, usize)> {
+    let kept = |&leaf: &usize| graph.ty(graph.inputs[leaf]) == graph.ty(graph.outputs[leaf].value);
+    (0..state_leaves).filter(kept).map(|leaf| (leaf, leaf)).collect()
+}
+
+/// Leaves of a tree with the names that outputs have.
+pub(crate) fn named<'a, R: Tree<Tensor>>(tree: &'a R, prefix: &str) -> Vec<(String, &'a Tensor)> {
+    let names = tree.names().into_iter().map(|name| qualified(prefix, &name));
+    names.zip(tree.leaves()).collect()
+}
+
+/// A tree with nothing at its leaves.
+pub(crate) fn hollow<R: Tree<Tensor>>(tree: &R) -> With<R, Tensor, Hole> {
+    tree.map_ref(|_| Hole)
+}
+
+fn unusable(array: &Array, name: &str, device: &Device) -> Diagnostic {
+    if array.is_lost() {
+        return Diagnostic::new(Code::K0703, format!("argument `{name}`: state was lost in a device fault"))
+            .help("load a checkpoint, or make the state anew");
+    }
+    let message = format!("argument `{name}`: expected an array on device {device}, got one on {}", array.device());
+    Diagnostic::new(Code::K0701, message).help("move it with `.to_device(&device)`").at(Loc::Unknown)
+}
+
+/// Said once per compiled function, and only where the user asked to be told.
+#[allow(clippy::print_stderr)]
+fn warn(name: &str, warning: &str) {
+    if std::env::var_os("KILN_LOG").is_some() {
+        eprintln!("kiln: `{name}`: {warning}");
+    }
+}

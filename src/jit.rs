@@ -1,0 +1,165 @@
+//! `jit`: a function of tensors, compiled when it is called.
+
+use std::marker::PhantomData;
+
+use kiln_capture::Tensor;
+use kiln_ir::tree::{Family, Hole, Structure, Tree, With};
+use kiln_passes::Options;
+use kiln_runtime::{Argument, Array, Device};
+
+use crate::cache::{CacheStatistics, Signature};
+use crate::compiled::{Check, Compiler, Entry, Parts, capture, hollow, named};
+use crate::{Feed, Report, Result};
+
+/// A function of tensors that is captured and compiled once for each signature it is called with. Made by [`jit`].
+///
+/// Calls from several threads at once are fine.
+pub struct Jit<A, O: Tree<Tensor>, F> {
+    compiler: Compiler<With<O, Tensor, Hole>>,
+    function: F,
+    types: PhantomData<fn(A) -> O>,
+}
+
+/// Compiles `function` for `device` at its first call with each signature: structure, shapes and element types of the arguments.
+///
+/// ```
+/// use kiln::prelude::*;
+/// let device = Device::reference();
+/// let scale = jit(&device, |(x, factor): (Tensor, Tensor)| x * factor);
+/// let x = Array::new(&device, [1.0f32, 2.0])?;
+/// assert_eq!(scale.call((&x, 10.0))?.to_vec::<f32>()?, [10.0, 20.0]);
+/// assert_eq!(scale.call((&x, 0.5))?.to_vec::<f32>()?, [0.5, 1.0]);
+/// assert_eq!(scale.cache().misses, 1);
+/// # Ok::<(), kiln::Error>(())
+/// ```
+pub fn jit<A, O, F>(device: &Device, function: F) -> Jit<A, O, F>
+where
+    A: Tree<Tensor>,
+    O: Tree<Tensor>,
+    F: Fn(A) -> O,
+{
+    Jit { compiler: Compiler::new("jit", device), function, types: PhantomData }
+}
+
+impl<A, O, F> Jit<A, O, F>
+where
+    A: Tree<Tensor>,
+    O: Tree<Tensor>,
+    F: Fn(A) -> O,
+{
+    /// Runs the function on data. What may stand for a ticket is told by [`Feed`].
+    ///
+    /// # Errors
+    ///
+    /// All mistakes recorded while capturing; K0701 for an array on another device; K0704 where there is no memory; K1004 with
+    /// [`Jit::check_finite`]. A call that fails leaves nothing behind.
+    pub fn call<I: Feed<A>>(&self, arguments: I) -> Result<With<O, Tensor, Array>> {
+        let mut structure = Structure::default();
+        arguments.describe(&mut structure);
+        let mut arrays = Vec::new();
+        arguments.arrays(&self.compiler.device, &mut arrays)?;
+        let mut signature = Signature { state: Structure::default(), arguments: structure, types: Vec::new() };
+        signature.types = self.compiler.types(&arrays.iter().collect::<Vec<_>>(), || signature.names())?;
+        let entry = self.compiler.entry(signature, |signature| self.capture(signature, &arguments))?;
+        let results = entry.executable.run(arrays.into_iter().map(Argument::Borrowed).collect())?;
+        let own = entry.executable.outputs().len() - entry.extras();
+        let extras = self.compiler.split(&entry, results, own)?;
+        self.compiler.show(&entry, &extras.taps);
+        Ok(filled::<O>(&entry.template, extras.results))
+    }
+
+    fn capture<I: Feed<A>>(&self, signature: &Signature, arguments: &I) -> Result<Entry<With<O, Tensor, Hole>>> {
+        let body = |inputs: Vec<Tensor>| {
+            let mut inputs = inputs.into_iter();
+            (self.function)(arguments.tickets(&mut || inputs.next().expect("one input is declared for each leaf")))
+        };
+        let parts = Parts { state: |_| Structure::default(), outputs: |results: &O| named(results, "out") };
+        capture(&self.compiler, signature, 0, body, hollow, parts)
+    }
+
+    /// Names the function in reports and in its graph.
+    #[must_use]
+    pub fn named(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.compiler.name);
+        self
+    }
+
+    /// Compiles with other options than the default ones.
+    #[must_use]
+    pub fn options(mut self, options: Options) -> Self {
+        self.compiler.options = options;
+        self
+    }
+
+    /// Shows every value that the function [taps](Tensor::tap) to `tap`, after each call. Without a callback taps cost nothing.
+    ///
+    /// ```
+    /// use kiln::prelude::*;
+    /// use std::sync::{Arc, Mutex};
+    /// let seen = Arc::new(Mutex::new(Vec::new()));
+    /// let log = seen.clone();
+    /// let f = jit(&Device::reference(), |x: Tensor| x.exp().tap("h") * 2.0)
+    ///     .on_tap(move |name, array| log.lock().unwrap().push(format!("{name}: {array:?}")));
+    /// f.call(0.0)?;
+    /// assert_eq!(*seen.lock().unwrap(), ["h: f32[] @ndarray [1.0]"]);
+    /// # Ok::<(), kiln::Error>(())
+    /// ```
+    #[must_use]
+    pub fn on_tap(mut self, tap: impl FnMut(&str, &Array) + Send + 'static) -> Self {
+        self.compiler.set_tap(Box::new(tap));
+        self
+    }
+
+    /// Looks after each call for the first op that made a NaN or an infinity from finite numbers, and raises K1004 with its line.
+    /// Slow: every intermediate value is looked at.
+    #[must_use]
+    pub fn check_finite(mut self) -> Self {
+        self.compiler.check = Check::Finite;
+        self
+    }
+
+    /// Keeps at most so many captures, the least recently used given up first; 64 at the start.
+    #[must_use]
+    pub fn cache_limit(self, captures: usize) -> Self {
+        self.compiler.cache().set_capacity(captures);
+        self
+    }
+
+    /// Warns (once, in the report; on standard error too if `KILN_LOG` is set) after so many recompilations; 16 at the start.
+    #[must_use]
+    pub fn warn_after(self, recompilations: usize) -> Self {
+        self.compiler.cache().set_warn_after(recompilations);
+        self
+    }
+
+    /// Gives up all captures.
+    pub fn clear_cache(&self) {
+        self.compiler.cache().clear();
+    }
+
+    /// How the cache has done, and why there were misses.
+    pub fn cache(&self) -> CacheStatistics {
+        self.compiler.cache().statistics()
+    }
+
+    /// What the last used capture was compiled to, and how the cache has done.
+    pub fn report(&self) -> Report {
+        self.compiler.report()
+    }
+}
+
+/// A template with arrays at its leaves.
+pub(crate) fn filled<O: Tree<Tensor>>(template: &With<O, Tensor, Hole>, arrays: Vec<Array>) -> With<O, Tensor, Array> {
+    let filled = template.with_leaves(arrays);
+    filled.expect("a run gives one array for each leaf of the results")
+}
+
+impl<T> Entry<T> {
+    /// How many results are not the closure's own.
+    pub(crate) fn extras(&self) -> usize {
+        self.taps.len() + self.watch.as_ref().map_or(0, crate::finite::Watch::flags)
+    }
+}
+
+/// The member of a tree's family that holds arrays.
+pub(crate) type Data<T> = <<T as Tree<Tensor>>::Family as Family>::Of<Array>;
