@@ -38,7 +38,7 @@ pub use op::{
     ScalarOp, ScalarRow, ScanKind, ScatterKind, Symmetry, Types, infer, normalize_axis, op_rows,
 };
 pub use rebuild::{Replacement, live_nodes, rebuild};
-pub use text::{GraphText, INLINE_ELEMENTS, Locations, MAX_DEPTH, TextStyle, VERSION, parse, parse_with};
+pub use text::{GraphText, INLINE_ELEMENTS, Locations, MAX_DEPTH, TextStyle, VERSION, has_comments, parse, parse_with};
 pub use tree::{Leaf, Mismatch, Structure, Tree, With};
 pub use types::{Shape, TensorType};
 pub use verify::verify;

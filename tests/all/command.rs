@@ -116,6 +116,8 @@ fn fmt_prints_writes_and_compares_the_printed_form() {
     }
     "#);
     assert!(wrong(folder.kiln(&["fmt", "--check", "step.kiln"])).contains("step.kiln is not in printed form"));
+    assert!(wrong(folder.kiln(&["fmt", "--write", "step.kiln"])).contains("has comments"));
+    std::fs::write(folder.path("step.kiln"), STEP.replace("// A dense layer and its loss.", "")).unwrap();
     assert_eq!(fine(folder.kiln(&["fmt", "--write", "step.kiln"])), "");
     assert_eq!(std::fs::read_to_string(folder.path("step.kiln")).unwrap(), printed);
     assert_eq!(fine(folder.kiln(&["fmt", "--check", "step.kiln"])), "");

@@ -486,3 +486,19 @@ fn a_graph_of_every_family_prints_each_attribute() {
     insta::assert_snapshot!(graph);
     assert_eq!(reread(&graph.to_string(), &graph), Ok(graph));
 }
+
+#[test]
+fn two_captures_of_one_program_print_the_same_bytes() {
+    use kiln_capture::{CaptureDevice, Scope, cross_entropy, value_and_grad};
+    use kiln_ir::DType;
+    let program = |scope: &Scope| {
+        let (x, labels) = (scope.input("x", DType::F32, [8, 4]), scope.input("labels", DType::I32, [8]));
+        let weights = (scope.input("w", DType::F32, [4, 3]), scope.input("b", DType::F32, [3]));
+        let (loss, gradients) = value_and_grad(&weights, |(w, b)| cross_entropy(&(x.matmul(w) + b).gelu(), &labels));
+        (loss, gradients)
+    };
+    let capture = || CaptureDevice::new(Backend::Cpu).capture_scope(program).unwrap().graph;
+    let (first, second) = (capture(), capture());
+    assert_eq!(first.to_string(), second.to_string());
+    assert_eq!(parse(&first.to_string()), Ok(first.canonical()));
+}

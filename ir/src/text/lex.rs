@@ -56,6 +56,20 @@ pub(super) fn tokens(text: &str) -> Vec<Token<'_>> {
     }
 }
 
+/// Whether a text holds a comment, which no graph remembers.
+pub(super) fn has_comments(text: &str) -> bool {
+    let mut lexer = Lexer { text, at: 0, line: 1, column: 1 };
+    loop {
+        lexer.take_while(char::is_whitespace);
+        if lexer.rest().starts_with("//") {
+            return true;
+        }
+        if lexer.token() == Kind::End {
+            return false;
+        }
+    }
+}
+
 /// A place in the text. No token spans lines.
 struct Lexer<'t> {
     text: &'t str,
@@ -194,6 +208,12 @@ mod tests {
             texts("-1.5e-7,-inf nan:0x7fc00001 nan : #00ff"),
             ["-1.5e-7", ",", "-inf", "nan:0x7fc00001", "nan", ":", "#00ff", ""]
         );
+    }
+
+    #[test]
+    fn slashes_in_a_name_are_no_comment() {
+        assert!(!has_comments("graph @\"a // b\" ()"));
+        assert!(has_comments("graph @\"a\" () // b"));
     }
 
     #[test]

@@ -84,6 +84,15 @@ pub fn parse_with(text: &str, blob: &dyn Fn(u64) -> Option<HostData>) -> Result<
     build::graph(text, blob)
 }
 
+/// Whether a text holds comments: the graph that is read from it, and what that prints, do not.
+///
+/// ```
+/// assert!(kiln_ir::has_comments("kiln 1 // the first line"));
+/// ```
+pub fn has_comments(text: &str) -> bool {
+    lex::has_comments(text)
+}
+
 impl FromStr for Graph {
     type Err = Diagnostics;
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::PossibleValuesParser;
 use kiln::graph_file::GraphFile;
-use kiln_ir::{Backend, Code, Diagnostic, Diagnostics, Graph, Locations, grad};
+use kiln_ir::{Backend, Code, Diagnostic, Diagnostics, Graph, Locations, grad, has_comments};
 use kiln_passes::PASSES;
 
 use crate::Outcome;
@@ -89,6 +89,10 @@ pub(crate) fn format(path: &Path, wanted: Formatted) -> Outcome {
                 Err(Diagnostic::new(Code::K1002, message).help("`kiln fmt --write` writes it so").into())
             }
             Formatted::Write if path == Path::new("-") => Ok(text),
+            Formatted::Write if has_comments(file.text()) => {
+                let message = format!("{} has comments, which the printed form has not", path.display());
+                Err(Diagnostic::new(Code::K1002, message).help("`kiln fmt` without `--write` prints it").into())
+            }
             Formatted::Write => std::fs::write(path, text).map(|()| String::new()).map_err(|error| {
                 Diagnostic::new(Code::K1001, format!("cannot write {}: {error}", path.display())).into()
             }),
