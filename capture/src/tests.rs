@@ -379,3 +379,16 @@ fn fail_fast_reports_a_stale_operand_of_a_composite() {
     let text = payload.downcast_ref::<String>().expect("a formatted text");
     assert!(text.starts_with("error[K0105]"), "{text}");
 }
+
+#[test]
+fn a_selection_between_numbers_has_their_dtype_and_beside_a_tensor_its_own() {
+    let captured = cpu()
+        .capture_scope(|scope| {
+            let (mask, x) = (scope.input("mask", DType::Bool, [2]), scope.input("x", DType::F16, [2]));
+            let numbers = (mask.select(1.0, 0), mask.select(1, 0.5), mask.select(1, 0), mask.select(true, false));
+            (numbers, mask.select(&x, 0), mask.select(1, &x))
+        })
+        .expect("all of them fit");
+    let dtypes: Vec<DType> = captured.graph.outputs.iter().map(|o| captured.graph.ty(o.value).dtype).collect();
+    assert_eq!(dtypes, [DType::F32, DType::F32, DType::I32, DType::Bool, DType::F16, DType::F16]);
+}

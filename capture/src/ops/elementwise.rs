@@ -173,8 +173,8 @@ impl Tensor {
             (Operand::Scalar(a), Operand::Scalar(b)) => {
                 let float = |scalar: Scalar| matches!(scalar, Scalar::Float(_));
                 let like = if float(b) { b } else { a };
-                let then = self.number(a, like.default_dtype());
-                (then.into(), Operand::Scalar(b))
+                let dtype = like.default_dtype();
+                (self.number(a, dtype).into(), self.number(b, dtype).into())
             }
             (Operand::Scalar(a), Operand::Tensor(b)) => (b.beside(a).into(), b.into()),
             (Operand::Tensor(a), b) => (a.clone().into(), a.beside(b).into()),
