@@ -118,7 +118,7 @@ fn lone_sums(builder: &mut GraphBuilder, node: &Node, operands: &[Value]) -> Rew
 
 fn compose_views(builder: &mut GraphBuilder, node: &Node, operands: &[Value]) -> Rewritten {
     let Some(&operand) = operands.first() else { return Ok(None) };
-    let inner = builder.node(operand).clone();
+    let inner = builder.node(operand);
     let composed = match (&node.op, &inner.op) {
         (Op::Reshape(shape), Op::Reshape(_)) => Op::Reshape(shape.clone()),
         (Op::Broadcast(shape), Op::Broadcast(_)) => Op::Broadcast(shape.clone()),
@@ -134,7 +134,8 @@ fn compose_views(builder: &mut GraphBuilder, node: &Node, operands: &[Value]) ->
         }
         _ => return Ok(None),
     };
-    builder.value(composed, &inner.operands, node.loc).map(Some)
+    let from = inner.operands.clone();
+    builder.value(composed, &from, node.loc).map(Some)
 }
 
 /// The one number a value consists of, if it is a literal behind broadcasts and the like.
