@@ -1,6 +1,6 @@
 //! Numbers written in Rust: data that is baked into a graph, and weak scalars that take the dtype of the tensor beside them.
 
-use kiln_ir::{Code, DType, Diagnostic, HostData, Kind, Literal, Shape};
+use kiln_ir::{Code, DType, Diagnostic, HostData, Kind, Literal, Op, Shape};
 
 /// Data that [`Scope::constant`](crate::Scope::constant) takes.
 pub trait IntoData {
@@ -116,6 +116,17 @@ fn data<T: Nested>(numbers: &T) -> Result<HostData, Diagnostic> {
         return Err(Diagnostic::new(Code::K0303, message).in_op("constant").help("pad the shorter rows"));
     }
     Ok(HostData::from_literals(T::DTYPE, Shape::from(shape), &elements).expect("one element for each place"))
+}
+
+/// The data of an op that has it: a constant or a literal.
+pub(crate) fn data_of(op: &Op) -> Option<HostData> {
+    if let Op::Constant { data, .. } = op {
+        return Some(data.clone());
+    }
+    if let Op::Literal { value, .. } = op {
+        return HostData::from_literals(value.dtype(), [], &[*value]);
+    }
+    None
 }
 
 /// A number written in Rust beside a tensor. It is weak: it takes the tensor's dtype.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use kiln_ir::{Backend, Code, DType, Diagnostic, HostData, Loc, Op, Result, Shape, TensorType, Value};
 
 use crate::captured::Tap;
+use crate::data::data_of;
 use crate::session::{Session, record};
 use crate::{Scope, frame};
 
@@ -106,14 +107,10 @@ impl Tensor {
     #[track_caller]
     pub fn try_data(&self) -> Result<HostData> {
         let loc = frame::here();
-        let baked = self.value.filter(|_| self.session.is_open()).and_then(|value| {
-            let state = self.session.lock();
-            match &state.builder.node(value).op {
-                Op::Constant { data, .. } => Some(data.clone()),
-                Op::Literal { value, .. } => HostData::from_literals(value.dtype(), [], &[*value]),
-                _ => None,
-            }
-        });
+        let baked = self
+            .value
+            .filter(|_| self.session.is_open())
+            .and_then(|value| data_of(&self.session.lock().builder.node(value).op));
         baked.ok_or_else(|| {
             let name = self.value.map_or_else(|| "%?".to_owned(), |value| value.to_string());
             Diagnostic::new(Code::K0102, format!("capture tensor {name} has no initialized value"))

@@ -10,6 +10,7 @@ use kiln_ir::{
 use smallvec::SmallVec;
 
 use crate::Tensor;
+use crate::data::data_of;
 use crate::operand::{Operand, join, literal};
 use crate::session::{record, record_as};
 
@@ -21,13 +22,7 @@ fn checked(
     of: impl FnOnce() -> String,
     loc: Loc,
 ) -> Result<Value, Diagnostic> {
-    let data = match &builder.node(indices).op {
-        Op::Constant { data, .. } => data.clone(),
-        Op::Literal { value, .. } => {
-            HostData::from_literals(value.dtype(), [], &[*value]).expect("one element for a scalar")
-        }
-        _ => return Ok(indices),
-    };
+    let Some(data) = data_of(&builder.node(indices).op) else { return Ok(indices) };
     if !data.dtype().is_int() {
         return Ok(indices);
     }
