@@ -55,6 +55,7 @@ pub(super) fn gradient(op: &Op) -> Gradient<'_> {
         },
         Op::Cast(dtype) if dtype.is_float() => rule(|at| Some(at.g.map(|g| g.cast(at.x().dtype())))),
         Op::Cast(_) | Op::StopGradient => Gradient::Zero,
+        // A float as a function of its bits, or the other way round, is smooth nowhere: 0 would be a silent wrong answer.
         Op::Bitcast(_) => Gradient::Missing,
         Op::Select => rule(|at| {
             let condition = at.operands[0];

@@ -1,8 +1,14 @@
 //! Gradients of what users call: activations, norms and losses, recorded as they record them.
 
-use kiln_capture::{CaptureDevice, Key, Scope, Tensor, layer_norm};
+use kiln_capture::{
+    CaptureDevice, Correction, Gelu, Key, Mask, Scope, Tensor, attention, binary_cross_entropy, cross_entropy,
+    embedding, layer_norm, linear, mse, rms_norm,
+};
 use kiln_ir::{Backend, DType};
 
+use proptest::test_runner::TestCaseError;
+
+use super::graphs::{agrees, summed};
 use super::{data, run, with_gradients};
 
 /// The gradients of orders 1.. of the sum of `function`, each the gradient of the sum of the one before, elementwise.
@@ -43,6 +49,52 @@ fn smooth_activations_have_their_second_derivative_at_zero_too() {
     close(&of(DType::F64, 2, &[0.0], Tensor::silu)[1], &[0.5], 1e-12);
     close(&of(DType::F64, 2, &[0.0], Tensor::gelu)[1], &[2.0 / (2.0 * std::f64::consts::PI).sqrt()], 1e-12);
     close(&of(DType::F64, 2, &[-1.0, 2.0], |x| x.relu() * x.relu()).concat(), &[0.0, 4.0, 0.0, 2.0], 0.0);
+}
+
+/// What a composite computes of `x`, `f64[3, 4]`.
+type Composite = fn(&Tensor) -> Tensor;
+
+/// Every composite that has a gradient. Those with a kink are as they are away from it.
+const COMPOSITES: &[(&str, Composite)] = &[
+    ("relu", |x| x.relu()),
+    ("gelu", |x| x.gelu()),
+    ("gelu by tanh", |x| x.gelu_with(Gelu::Tanh)),
+    ("silu", |x| x.silu()),
+    ("softplus", |x| x.softplus()),
+    ("log_sigmoid", |x| x.log_sigmoid()),
+    ("elu", |x| x.elu(0.7)),
+    ("leaky_relu", |x| x.leaky_relu(0.1)),
+    ("softmax", |x| x.softmax(-1)),
+    ("softmax of columns", |x| x.softmax(0)),
+    ("log_softmax", |x| x.log_softmax(-1)),
+    ("logsumexp", |x| x.logsumexp(-1)),
+    ("mean", |x| x.mean(0)),
+    ("var", |x| x.var_with(-1, Correction::Unbiased)),
+    ("std", |x| x.std_with(-1, Correction::Biased)),
+    ("layer_norm", |x| layer_norm(x, Some(&x.at(0, 0)), Some(&x.at(0, 1)), 1e-3)),
+    ("rms_norm", |x| rms_norm(x, Some(&x.at(0, 0)), 1e-3)),
+    ("linear", |x| linear(x, &x.transpose(), Some(&x.at(1, 0)))),
+    ("attention", |x| attention(x, &x.sin(), &x.exp(), Mask::Causal)),
+    ("mse", |x| mse(x, &x.sin())),
+    ("cross_entropy", |x| cross_entropy(x, &Scope::current().constant([3, 0, 1]))),
+    ("binary_cross_entropy", |x| binary_cross_entropy(x, &x.sigmoid())),
+    ("embedding", |x| embedding(x, &Scope::current().constant([2, 0, 2]))),
+];
+
+#[test]
+fn first_and_second_derivatives_of_composites_equal_finite_differences() {
+    let numbers: Vec<f64> = (0..12).map(|index| ((index * 7 % 12) as f64 - 5.3) / 4.0).collect();
+    let inputs = [data(DType::F64, &[3, 4], &numbers)];
+    for (name, composite) in COMPOSITES {
+        // Squares, lest a softmax sum to 1.
+        let record = |scope: &Scope| composite(&scope.input("x", DType::F64, [3, 4])).square().sum(..);
+        let graph =
+            CaptureDevice::new(Backend::Cpu).capture_scope(record).unwrap_or_else(|e| panic!("{name}: {e}")).graph;
+        let x = graph.inputs[0];
+        let by_name = |order: u32| move |error: TestCaseError| panic!("{name}, order {order}: {error}");
+        agrees(&graph, &inputs).unwrap_or_else(by_name(1));
+        agrees(&summed(&with_gradients(&graph, &[x])), &inputs).unwrap_or_else(by_name(2));
+    }
 }
 
 #[test]

@@ -21,8 +21,8 @@ fn difference(graph: &Graph, inputs: &[HostData], argument: usize, element: usiz
     ((above - below) / (2.0 * STEP), above.abs().max(1.0))
 }
 
-/// The gradient of the graph's scalar output with regard to each `f64` argument agrees with differences at up to three elements.
-fn agrees(graph: &Graph, inputs: &[HostData]) -> Result<(), TestCaseError> {
+/// The gradient of a graph's scalar output with regard to each `f64` argument agrees with differences at up to three elements.
+pub(super) fn agrees(graph: &Graph, inputs: &[HostData]) -> Result<(), TestCaseError> {
     let floats: Vec<usize> = (0..inputs.len()).filter(|&index| inputs[index].dtype() == DType::F64).collect();
     let wrt: Vec<_> = floats.iter().map(|&index| graph.inputs[index]).collect();
     let gradients = run(&with_gradients(graph, &wrt), inputs);
@@ -40,7 +40,7 @@ fn agrees(graph: &Graph, inputs: &[HostData]) -> Result<(), TestCaseError> {
 }
 
 /// The sum of a graph's only output, as a graph.
-fn summed(graph: &Graph) -> Graph {
+pub(super) fn summed(graph: &Graph) -> Graph {
     let mut b = GraphBuilder::from_graph(graph);
     let value = graph.outputs[0].value;
     let axes = Axes::all(graph.ty(value).shape.rank());
@@ -50,7 +50,7 @@ fn summed(graph: &Graph) -> Graph {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(crate::seeded(300))]
 
     #[test]
     fn the_gradient_of_a_smooth_graph_equals_finite_differences(case in cases(Config::smooth())) {
@@ -79,5 +79,18 @@ proptest! {
         let bits = |graph: &Graph| run(graph, &inputs).concat().iter().map(|x| if x.is_nan() { 0 } else { x.to_bits() }).collect::<Vec<u64>>();
         prop_assert_eq!(bits(&first), bits(&merged));
         prop_assert!(kiln_ir::parse(&first.to_string()).is_ok());
+    }
+}
+
+proptest! {
+    #![proptest_config(crate::seeded(60))]
+
+    #[test]
+    fn a_compiled_gradient_gives_what_the_reference_gives(
+        case in cases(Config { dtypes: vec![DType::F32], ..Config::differentiable() })
+    ) {
+        let Case { graph, inputs } = case;
+        let wrt: Vec<_> = graph.inputs.iter().copied().filter(|&input| graph.ty(input).dtype.is_float()).collect();
+        crate::check::check_compiled(&with_gradients(&graph, &wrt), &inputs);
     }
 }
