@@ -9,7 +9,11 @@
 //! - Only nodes on such a path are differentiated; an op without a rule is an error (K0505, K0501 for custom ops) only there.
 //! - What the outputs do not depend on has gradient zero.
 //! - A gradient has exactly the type of its value. Its nodes carry the line of the node that they differentiate.
-//! - Ties, selections and indices outside follow SEMANTICS; see [`cotangent`] on infinities in branches that were not taken.
+//! - Ties: of a maximum or minimum over an axis, running or scattered, split evenly; of `max(a, b)`, half to each. `clamp` passes at its
+//!   bounds, `abs` has 0 at 0, `sqrt` has infinity at 0, `pow(0, y)` has 0 in `y` from 0 up, `atan2(0, 0)` has NaN.
+//! - A branch that a selection did not take, and an element that nothing reads, has gradient exactly 0, also where it is infinite or
+//!   NaN, and so has what it was computed from (`cotangent.rs` says how, and that a matrix product in between is the exception).
+//! - Indices: a gather's gradient is added at the clamped index; an update that a scatter dropped or overwrote has gradient 0.
 //!
 //! The elementwise rules are a column of the table of elementwise ops, the others stand in one file per family, and `rule.rs` says
 //! which op has which.
