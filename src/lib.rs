@@ -23,9 +23,12 @@ mod feed;
 pub mod files;
 mod finite;
 pub mod graph_file;
+pub mod graph_run;
 mod jit;
 pub mod nn;
 pub mod optim;
+#[cfg(doctest)]
+mod pages;
 pub mod prelude;
 pub mod random;
 mod report;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use kiln_capture::{Baked, Notice};
 use kiln_ir::Loc;
 use kiln_ir::kernel::Form;
-use kiln_ir::plan::Edge;
+use kiln_ir::plan::{Edge, Plan};
 
 use crate::cache::CacheStatistics;
 use crate::compiled::Entry;
@@ -69,17 +69,7 @@ impl Report {
 
     pub(crate) fn describe<T>(&mut self, entry: &Entry<T>) {
         if let Some(plan) = entry.executable.plan() {
-            self.peak_bytes = plan.peak_bytes();
-            self.ledger = plan.ledger.clone();
-            self.kernels = plan
-                .launches()
-                .map(|launch| KernelReport {
-                    form: launch.kernel.form(),
-                    lines: launch.locs.clone(),
-                    bytes: launch.bytes.read + launch.bytes.written,
-                    flops: launch.flops,
-                })
-                .collect();
+            self.describe_plan(plan);
         }
         let statistics = entry.executable.statistics();
         self.runs = statistics.runs;
@@ -88,6 +78,21 @@ impl Report {
         self.notices = entry.notices.clone();
         self.capture_time = entry.captured_in;
         self.compile_time = entry.compiled_in;
+    }
+
+    /// Kernels, memory and ledger of a plan.
+    pub(crate) fn describe_plan(&mut self, plan: &Plan) {
+        self.peak_bytes = plan.peak_bytes();
+        self.ledger = plan.ledger.clone();
+        self.kernels = plan
+            .launches()
+            .map(|launch| KernelReport {
+                form: launch.kernel.form(),
+                lines: launch.locs.clone(),
+                bytes: launch.bytes.read + launch.bytes.written,
+                flops: launch.flops,
+            })
+            .collect();
     }
 }
 
@@ -121,7 +126,8 @@ impl fmt::Display for Report {
         for (name, times) in &self.copied {
             writeln!(f, "leaf `{name}` was copied {times} times: another handle lives")?;
         }
-        self.cache.fmt(f)
+        // A graph that was run as it stands has no cache.
+        if self.cache == CacheStatistics::default() { Ok(()) } else { self.cache.fmt(f) }
     }
 }
 

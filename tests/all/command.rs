@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use kiln_ir::{DType, HostData, op_rows};
+use kiln::files::{read_npy, write_npy};
+use kiln_ir::{DType, HostData, Literal, op_rows};
 
 /// A folder of its own, gone at the end.
 struct Folder(PathBuf);
@@ -190,6 +191,8 @@ fn ops_lists_every_op() {
 fn explain_prints_the_page_of_a_code() {
     let folder = Folder::new();
     assert!(fine(folder.kiln(&["explain", "k0201"])).starts_with("# K0201: The provided tensors are not on the same"));
+    let page = fine(folder.kiln(&["explain", "K0703"]));
+    assert!(page.contains("```rust\n") && !page.contains("# Ok"), "{page}");
 }
 
 #[test]
@@ -209,4 +212,85 @@ fn wrong_usage_has_exit_code_2() {
         assert_eq!(output.status.code(), Some(2), "{usage:?}");
         assert!(!output.stderr.is_empty());
     }
+}
+
+fn floats(shape: &[usize], values: &[f64]) -> HostData {
+    let elements: Vec<Literal> = values.iter().map(|&value| Literal::from_f64(DType::F32, value)).collect();
+    HostData::from_literals(DType::F32, shape, &elements).unwrap()
+}
+
+/// A folder with `step.kiln`, and data for its inputs in `x.npy` and `w.npy`.
+fn folder_with_data() -> Folder {
+    let folder = Folder::with(STEP);
+    write_npy(&folder.path("x.npy"), &floats(&[2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])).unwrap();
+    write_npy(&folder.path("w.npy"), &floats(&[3, 1], &[1.0, 0.0, -1.0])).unwrap();
+    folder
+}
+
+#[test]
+fn run_writes_the_same_numbers_on_every_backend() {
+    let folder = folder_with_data();
+    let arguments = ["run", "step.kiln", "--input", "x=x.npy", "--input", "w=w.npy", "--out"];
+    let printed = fine(folder.kiln(&[&arguments[..], &["own"]].concat()));
+    assert_eq!(printed.replace('\\', "/"), "own/loss.npy: f32[]\n");
+    fine(folder.kiln(&[&arguments[..], &["reference", "--backend", "ndarray"]].concat()));
+    for place in ["own", "reference"] {
+        assert_eq!(read_npy(&folder.path(place).join("loss.npy")).unwrap(), floats(&[], &[8.0]), "{place}");
+    }
+}
+
+#[test]
+fn run_reports_kernels_and_memory_when_asked() {
+    let folder = folder_with_data();
+    let arguments = ["run", "step.kiln", "--input", "x=x.npy", "--input", "w=w.npy", "--out", "out", "--report"];
+    let printed = fine(folder.kiln(&arguments));
+    assert!(
+        printed.contains("`step`: ") && printed.contains("launches") && printed.contains("peak memory: "),
+        "{printed}"
+    );
+}
+
+#[test]
+fn run_runs_a_printed_gradient() {
+    let folder = folder_with_data();
+    let text = fine(folder.kiln(&["grad", "step.kiln", "--of", "loss", "--wrt", "w"]));
+    std::fs::write(folder.path("grad.kiln"), text).unwrap();
+    fine(folder.kiln(&["run", "grad.kiln", "--input", "x=x.npy", "--input", "w=w.npy", "--out", "out"]));
+    // loss = |x w|^2, so its gradient is 2 x^T (x w), and x w = (-2, -2).
+    let gradient = read_npy(&folder.path("out").join("grad.w.npy")).unwrap();
+    assert_eq!(gradient, floats(&[3, 1], &[-20.0, -28.0, -36.0]));
+}
+
+#[test]
+fn run_says_which_inputs_are_unknown_missing_or_of_another_type() {
+    let folder = folder_with_data();
+    let arguments = ["run", "step.kiln", "--input", "v=x.npy", "--input", "w=x.npy", "--out", "out"];
+    insta::assert_snapshot!(wrong(folder.kiln(&arguments)), @r#"
+    error[K0106]: unknown graph input tensor v
+      help: inputs of @step: x, w
+
+    error[K0701]: argument `x`: expected f32[2, 3] @cpu, got nothing
+      --> step.kiln:3:13
+      |
+    3 | graph @step(%x "x": f32[2, 3] @cpu, %w "w": f32[3, 1] @cpu) {
+      |             ^ declared here
+
+    error[K0701]: argument `w`: expected f32[3, 1] @cpu, got f32[2, 3]
+      --> step.kiln:3:37
+      |
+    3 | graph @step(%x "x": f32[2, 3] @cpu, %w "w": f32[3, 1] @cpu) {
+      |                                     ^ declared here
+    "#);
+    assert!(!folder.path("out").exists());
+}
+
+#[test]
+fn run_refuses_backends_that_are_not_here_and_files_that_are_no_arrays() {
+    let folder = folder_with_data();
+    let arguments = ["run", "step.kiln", "--input", "x=x.npy", "--input", "w=w.npy", "--out", "out"];
+    let elsewhere = wrong(folder.kiln(&[&arguments[..], &["--backend", "wgpu"]].concat()));
+    assert!(elsewhere.starts_with("error[K0208]: unsupported dispatch backend"), "{elsewhere}");
+    let text = wrong(folder.kiln(&["run", "step.kiln", "--input", "x=step.kiln", "--out", "out"]));
+    assert!(text.starts_with("error[K1002]: step.kiln: is no .npy file"), "{text}");
+    assert_eq!(folder.kiln(&["run", "step.kiln", "--out", "out", "--backend", "abacus"]).status.code(), Some(2));
 }

@@ -5,6 +5,7 @@
 
 mod graph;
 mod ops;
+mod run;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -48,6 +49,23 @@ enum Command {
         #[arg(long = "pass", value_name = "PASS", value_parser = graph::pass_names())]
         passes: Vec<String>,
     },
+    /// Runs a graph once: inputs from `.npy` files, outputs to `.npy` files.
+    Run {
+        /// The file; `-` is standard input.
+        file: PathBuf,
+        /// The data of an input.
+        #[arg(long = "input", value_name = "NAME=FILE.npy")]
+        inputs: Vec<String>,
+        /// Moves the whole graph to this backend first.
+        #[arg(long)]
+        backend: Option<run::Place>,
+        /// The folder that outputs are written to, each as `NAME.npy`.
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+        /// Prints kernels, bytes and peak memory.
+        #[arg(long)]
+        report: bool,
+    },
     /// Prints the graph with gradients as further outputs, named `grad.NAME`.
     Grad {
         /// The file; `-` is standard input.
@@ -80,6 +98,12 @@ fn code(text: &str) -> Result<Code, String> {
     })
 }
 
+/// A code's page, without the lines that serve its snippets as tests only.
+fn page(code: Code) -> String {
+    let shown = code.explain().lines().filter(|line| !line.starts_with("# ") || line.starts_with(&format!("# {code}")));
+    shown.flat_map(|line| [line, "\n"]).collect()
+}
+
 /// What a command prints, or the rendered diagnostics.
 type Outcome = Result<String, String>;
 
@@ -88,9 +112,13 @@ fn main() -> ExitCode {
         Command::Check { files } => graph::check(&files),
         Command::Fmt { file, write, check } => graph::format(&file, graph::Formatted::from_flags(write, check)),
         Command::Opt { file, passes } => graph::optimize(&file, &passes),
+        Command::Run { file, inputs, backend, out, report } => {
+            let reporting = if report { run::Reporting::Printed } else { run::Reporting::Silent };
+            run::run(&file, &inputs, backend, &out, reporting)
+        }
         Command::Grad { file, of, wrt } => graph::differentiate(&file, &of, &wrt),
         Command::Ops { json } => Ok(if json { ops::json() } else { ops::table() }),
-        Command::Explain { code } => Ok(code.explain().to_owned()),
+        Command::Explain { code } => Ok(page(code)),
     };
     match outcome {
         Ok(text) => written(io::stdout().write_all(text.as_bytes()), 0),
