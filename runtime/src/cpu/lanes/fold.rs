@@ -11,11 +11,11 @@ use std::marker::PhantomData;
 
 use kiln_ir::{DType, Direction, Literal, ReduceKind};
 
-use super::{BLOCK, Repr, by_repr, versions};
+use super::{Repr, by_repr, versions};
 use crate::cpu::vmath::Isa;
 
 /// Numbers of a row that are summed in single precision before they go to the accumulator.
-const PARTIAL: usize = 32 * BLOCK;
+const PARTIAL: usize = 2048;
 
 /// Reduces each of `rows` rows of `columns` dense lanes into its accumulator: values, rows, columns, accumulators, their indices, the
 /// index of the first column, the step of the index per column.
@@ -75,28 +75,44 @@ struct Smallest<T>(PhantomData<T>);
 struct FirstLargest<T>(PhantomData<T>);
 struct FirstSmallest<T>(PhantomData<T>);
 
-/// A row reduced in `BLOCK` lanes side by side, whose results are then combined.
+/// A row reduced in `N` lanes side by side, which are then joined pair by pair.
 #[inline(always)]
-fn side_by_side<V: Copy, A: Copy>(values: &[V], start: A, step: impl Fn(A, V) -> A, mut combine: impl FnMut(A)) {
-    let (blocks, rest) = values.as_chunks::<BLOCK>();
+fn side_by_side<const N: usize, V: Copy>(values: &[V], start: V, join: impl Fn(V, V) -> V) -> V {
+    let (blocks, rest) = values.as_chunks::<N>();
+    let mut total = start;
     if !blocks.is_empty() {
-        let mut lanes = [start; BLOCK];
+        let mut lanes = [start; N];
         for block in blocks {
-            for lane in 0..BLOCK {
-                lanes[lane] = step(lanes[lane], block[lane]);
+            for lane in 0..N {
+                lanes[lane] = join(lanes[lane], block[lane]);
             }
         }
-        lanes.into_iter().for_each(&mut combine);
+        let mut width = N / 2;
+        while width > 0 {
+            for lane in 0..width {
+                lanes[lane] = join(lanes[lane], lanes[lane + width]);
+            }
+            width /= 2;
+        }
+        total = lanes[0];
     }
-    let mut last = start;
-    for &value in rest {
-        last = step(last, value);
+    let (blocks, rest) = rest.as_chunks::<8>();
+    if !blocks.is_empty() {
+        let mut lanes = [start; 8];
+        for block in blocks {
+            for lane in 0..8 {
+                lanes[lane] = join(lanes[lane], block[lane]);
+            }
+        }
+        for lane in lanes {
+            total = join(total, lane);
+        }
     }
-    combine(last);
+    rest.iter().fold(total, |total, &value| join(total, value))
 }
 
 macro_rules! float_totals {
-    ($($float:ident)*) => {$(
+    ($($float:ident in $lanes:literal;)*) => {$(
         impl Reduction for Sum<$float> {
             type Value = $float;
             type Acc = f64;
@@ -113,8 +129,8 @@ macro_rules! float_totals {
             #[inline(always)]
             fn row(acc: &mut f64, values: &[$float]) -> Option<usize> {
                 for part in values.chunks(PARTIAL) {
-                    // -0 is what adding leaves every number as it is.
-                    side_by_side(part, -0.0, |sum, value| sum + value, |sum: $float| *acc += f64::from(sum));
+                    // -0 is what leaves every number as it is when added.
+                    *acc += f64::from(side_by_side::<$lanes, $float>(part, -0.0, |sum, value| sum + value));
                 }
                 None
             }
@@ -272,7 +288,7 @@ trait Extreme: Copy + PartialOrd + Default + 'static {
 }
 
 ordered_floats! { f32 f64 }
-float_totals! { f32 f64 }
+float_totals! { f32 in 64; f64 in 32; }
 int_totals! { i8 u8 i32 u32 i64 }
 
 macro_rules! ordered_ints {
@@ -294,10 +310,9 @@ ordered_ints! { i8 u8 i32 u32 i64 }
 #[inline(always)]
 #[allow(clippy::eq_op, reason = "NaN is the number that differs from itself")]
 fn largest_of<T: Extreme>(values: &[T]) -> T {
-    let mut best = T::LOWEST;
     // A NaN takes over, as nothing is at least as large, and then stays.
     let keep = |best: T, value: T| if (best >= value) | (best != best) { best } else { value };
-    side_by_side(values, T::LOWEST, keep, |lane| best = keep(best, lane));
+    let best = side_by_side::<64, T>(values, T::LOWEST, keep);
     if best == T::default() {
         return values.iter().fold(T::LOWEST, |best, &value| best.larger(value));
     }
@@ -308,9 +323,8 @@ fn largest_of<T: Extreme>(values: &[T]) -> T {
 #[inline(always)]
 #[allow(clippy::eq_op, reason = "NaN is the number that differs from itself")]
 fn smallest_of<T: Extreme>(values: &[T]) -> T {
-    let mut best = T::HIGHEST;
     let keep = |best: T, value: T| if (best <= value) | (best != best) { best } else { value };
-    side_by_side(values, T::HIGHEST, keep, |lane| best = keep(best, lane));
+    let best = side_by_side::<64, T>(values, T::HIGHEST, keep);
     if best == T::default() {
         return values.iter().fold(T::HIGHEST, |best, &value| best.smaller(value));
     }
@@ -359,9 +373,6 @@ versions! {
 versions! {
     fn lanes_version<R: Reduction>(values: *const u8, count: usize, accs: *mut u8, indices: *mut i64, index: i64) = fold_lanes as LanesLoop;
 }
-versions! {
-    fn merge_version<R: Reduction>(count: usize, accs: *mut u8, indices: *mut i64, later: *const u8, later_indices: *const i64) = fold_merge as MergeLoop;
-}
 
 #[inline(always)]
 unsafe fn fold_rows<R: Reduction>(
@@ -404,7 +415,6 @@ unsafe fn fold_lanes<R: Reduction>(values: *const u8, count: usize, accs: *mut u
     }
 }
 
-#[inline(always)]
 unsafe fn fold_merge<R: Reduction>(
     count: usize,
     accs: *mut u8,
@@ -423,14 +433,6 @@ unsafe fn fold_merge<R: Reduction>(
     }
 }
 
-versions! {
-    fn scan_rows_version<R: Reduction>(values: *const u8, rows: usize, columns: usize, accs: *mut u8, direction: Direction, running: *mut u8) = scan_rows as ScanRowsLoop;
-}
-versions! {
-    fn scan_lanes_version<R: Reduction>(values: *const u8, count: usize, accs: *mut u8, running: *mut u8) = scan_lanes as ScanLanesLoop;
-}
-
-#[inline(always)]
 unsafe fn scan_rows<R: Reduction>(
     values: *const u8,
     rows: usize,
@@ -457,7 +459,6 @@ unsafe fn scan_rows<R: Reduction>(
     }
 }
 
-#[inline(always)]
 unsafe fn scan_lanes<R: Reduction>(values: *const u8, count: usize, accs: *mut u8, running: *mut u8) {
     // SAFETY: the caller vouches for lanes, accumulators and running values.
     unsafe {
@@ -475,9 +476,9 @@ fn loops_of<R: Reduction>(isa: Isa, accumulator: DType, start: Literal) -> FoldL
     FoldLoops {
         rows: rows_version::<R>(isa),
         lanes: lanes_version::<R>(isa),
-        merge: merge_version::<R>(isa),
-        scan_rows: scan_rows_version::<R>(isa),
-        scan_lanes: scan_lanes_version::<R>(isa),
+        merge: fold_merge::<R>,
+        scan_rows: scan_rows::<R>,
+        scan_lanes: scan_lanes::<R>,
         accumulator,
         start,
     }

@@ -26,8 +26,8 @@ pub(super) use memory::{Mover, Shape, fill, mover};
 pub(super) use scalar::{fma, rounds, scalar, select};
 pub(super) use update::{Place, UpdateLoop, update_loop};
 
-/// Lanes per block.
-pub(super) const BLOCK: usize = 32;
+/// Lanes per block. With fewer, the compiler unrolls a block's loop before it gets to make vector code of it.
+pub(super) const BLOCK: usize = 64;
 
 /// How a register's lanes are held. The 16-bit floats live as `f32` that are rounded after every instruction, bools as 0 or 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,9 +94,20 @@ pub(super) trait Lane {
     fn lane(a: Self::A, b: Self::B, c: Self::C) -> Self::Out;
 }
 
-/// Defines a function from an [`Isa`] to a pointer to `$body` compiled for that instruction set.
+/// Defines a function from an `Isa` to a pointer to `$body` compiled for that instruction set; with `wide` for AVX-512 too, which pays
+/// only where little else is done than arithmetic on `f32`. What is not worth a version of its own runs that of AVX2.
 macro_rules! versions {
     ($(#[$doc:meta])* $vis:vis fn $name:ident<$K:ident: $bound:path>($($arg:ident: $ty:ty),* $(,)?) = $body:ident as $pointer:ty;) => {
+        versions! { @ $(#[$doc])* $vis fn $name<$K: $bound>($($arg: $ty),*) = $body as $pointer; [avx2 => "avx2,fma"] avx2 }
+    };
+    (wide $(#[$doc:meta])* $vis:vis fn $name:ident<$K:ident: $bound:path>($($arg:ident: $ty:ty),* $(,)?) = $body:ident as $pointer:ty;) => {
+        versions! {
+            @ $(#[$doc])* $vis fn $name<$K: $bound>($($arg: $ty),*) = $body as $pointer;
+            [avx2 => "avx2,fma", avx512 => "avx512f,avx512dq,avx512bw,avx512vl,fma"] avx512
+        }
+    };
+    (@ $(#[$doc:meta])* $vis:vis fn $name:ident<$K:ident: $bound:path>($($arg:ident: $ty:ty),*) = $body:ident as $pointer:ty;
+        [$($version:ident => $features:literal),*] $widest:ident) => {
         $(#[$doc])*
         $vis fn $name<$K: $bound>(isa: $crate::cpu::vmath::Isa) -> $pointer {
             use $crate::cpu::vmath::Level;
@@ -104,27 +115,26 @@ macro_rules! versions {
                 // SAFETY: as the caller's.
                 unsafe { $body::<$K>($($arg),*) }
             }
-            #[cfg(target_arch = "x86_64")]
-            #[target_feature(enable = "avx2,fma")]
-            unsafe fn avx2<$K: $bound>($($arg: $ty),*) {
-                // SAFETY: as the caller's.
-                unsafe { $body::<$K>($($arg),*) }
-            }
-            #[cfg(target_arch = "x86_64")]
-            #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl,fma")]
-            unsafe fn avx512<$K: $bound>($($arg: $ty),*) {
-                // SAFETY: as the caller's.
-                unsafe { $body::<$K>($($arg),*) }
-            }
-            // An `Isa` of a level exists only where the machine has it: the pointer may be called here.
+            versions! { # $K $bound, [$($version => $features),*] ($($arg: $ty),*) $body }
+            // An `Isa` of a level exists only where the machine has it and what lies below: the pointer may be called here.
             match isa.0 {
                 Level::Baseline => baseline::<$K>,
                 #[cfg(target_arch = "x86_64")]
                 Level::Avx2 => avx2::<$K>,
                 #[cfg(target_arch = "x86_64")]
-                Level::Avx512 => avx512::<$K>,
+                Level::Avx512 => $widest::<$K>,
             }
         }
+    };
+    (# $K:ident $bound:path, [] $args:tt $body:ident) => {};
+    (# $K:ident $bound:path, [$version:ident => $features:literal $(, $rest:ident => $others:literal)*] ($($arg:ident: $ty:ty),*) $body:ident) => {
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = $features)]
+        unsafe fn $version<$K: $bound>($($arg: $ty),*) {
+            // SAFETY: as the caller's.
+            unsafe { $body::<$K>($($arg),*) }
+        }
+        versions! { # $K $bound, [$($rest => $others),*] ($($arg: $ty),*) $body }
     };
 }
 pub(in crate::cpu::lanes) use versions;
@@ -132,6 +142,11 @@ pub(in crate::cpu::lanes) use versions;
 versions! {
     /// The loop over `L`'s lanes.
     fn lane_loop<L: Lane>(blocks: usize, operands: [*const u8; 3], steps: [usize; 3], result: *mut u8) = run_blocks as LaneLoop;
+}
+versions! {
+    wide
+    /// The loop over `L`'s lanes, for `f32`.
+    fn wide_loop<L: Lane>(blocks: usize, operands: [*const u8; 3], steps: [usize; 3], result: *mut u8) = run_blocks as LaneLoop;
 }
 
 #[inline(always)]
@@ -157,11 +172,11 @@ fn run_block<L: Lane>(a: &[L::A; BLOCK], b: &[L::B; BLOCK], c: &[L::C; BLOCK], r
 /// Picks a generic loop by the lanes' representation.
 macro_rules! by_repr {
     ($repr:expr, $T:ident => $loop:expr) => {
+        by_repr!($repr, $T => $loop, f32 => { type $T = f32; $loop })
+    };
+    ($repr:expr, $T:ident => $loop:expr, f32 => $single:expr) => {
         match $repr {
-            Repr::F32 => {
-                type $T = f32;
-                $loop
-            }
+            Repr::F32 => $single,
             Repr::F64 => {
                 type $T = f64;
                 $loop

@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 
 use kiln_ir::{DType, ScalarOp};
 
-use super::{Lane, LaneLoop, Repr, Work, by_repr, lane_loop};
+use super::{Lane, LaneLoop, Repr, Work, by_repr, lane_loop, wide_loop};
 use crate::cpu::vmath::{BinaryMath, Isa, UnaryMath};
 
 /// What all numbers can do; integers wrap.
@@ -282,7 +282,7 @@ pub(in crate::cpu) fn select(repr: Repr, isa: Isa) -> LaneLoop {
 
 /// The loop of `a * b + c`.
 pub(in crate::cpu) fn fma(repr: Repr, isa: Isa) -> LaneLoop {
-    by_repr!(repr, T => lane_loop::<Fma<T>>(isa))
+    by_repr!(repr, T => lane_loop::<Fma<T>>(isa), f32 => wide_loop::<Fma<f32>>(isa))
 }
 
 /// Whether the result on a 16-bit float must be rounded: not where it is one of the operands, an integer or a bool.
@@ -306,13 +306,13 @@ pub(in crate::cpu) fn scalar(op: ScalarOp, dtype: DType, isa: Isa) -> Work {
     let refuse = || -> ! { panic!("`{op}` does not take {dtype}") };
     macro_rules! number {
         ($lane:ident) => {
-            Work::Lanes(by_repr!(repr, T => lane_loop::<$lane<T>>(isa)))
+            Work::Lanes(by_repr!(repr, T => lane_loop::<$lane<T>>(isa), f32 => wide_loop::<$lane<f32>>(isa)))
         };
     }
     macro_rules! float {
         ($lane:ident) => {
             match repr {
-                Repr::F32 => Work::Lanes(lane_loop::<$lane<f32>>(isa)),
+                Repr::F32 => Work::Lanes(wide_loop::<$lane<f32>>(isa)),
                 Repr::F64 => Work::Lanes(lane_loop::<$lane<f64>>(isa)),
                 Repr::I8 | Repr::U8 | Repr::I32 | Repr::U32 | Repr::I64 => refuse(),
             }

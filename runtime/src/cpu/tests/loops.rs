@@ -9,7 +9,7 @@ use super::{check, run};
 use crate::cpu::{Prepared, RawBuffer};
 
 /// A reduction of a `[rows, columns]` matrix over its columns, or over its rows.
-fn reduction(kind: ReduceKind, dtype: DType, rows: usize, columns: usize, over_rows: bool) -> Kernel {
+pub(super) fn reduction(kind: ReduceKind, dtype: DType, rows: usize, columns: usize, over_rows: bool) -> Kernel {
     let mut writer = Writer::default();
     let (outer, inner, strides) =
         if over_rows { (columns, rows, [1, columns as i64]) } else { (rows, columns, [columns as i64, 1]) };

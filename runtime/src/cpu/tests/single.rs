@@ -14,13 +14,19 @@ const NUMBERS: [DType; 9] =
 
 /// What stands round a product.
 #[derive(Clone, Copy, PartialEq)]
-enum Around {
+pub(super) enum Around {
     Nothing,
     Bias,
     Prologue,
 }
 
-fn matmul(dtype: DType, batch: usize, [m, n, k]: [usize; 3], transposed: bool, around: Around) -> MatMulKernel {
+pub(super) fn matmul(
+    dtype: DType,
+    batch: usize,
+    [m, n, k]: [usize; 3],
+    transposed: bool,
+    around: Around,
+) -> MatMulKernel {
     let (im, in_, ik) = (m as i64, n as i64, k as i64);
     let left = if transposed { affine(0, &[im * ik, 1, im]) } else { affine(0, &[im * ik, ik, 1]) };
     // The right operand is shared by the batch.
