@@ -14,7 +14,7 @@ use kiln_ir::{DType, Literal};
 use smallvec::SmallVec;
 
 use super::lanes::{self, BLOCK, Conversion, Repr, Work};
-use super::program::{Action, Class, Load, Program, Slot, Step, StoreStep, TileMap};
+use super::program::{Action, Class, Load, Program, Slot, Step, StoreStep, TileMap, Write};
 use super::space::Space;
 use super::vmath::Isa;
 
@@ -73,6 +73,9 @@ pub(super) struct Compiler<'k> {
     /// Uniform slots that are filled when a frame is set up, with the bits of a lane.
     pub(super) constants: Vec<(Slot, u64)>,
 }
+
+/// Results from this many bytes on are written past the caches: they would push out everything and be gone before they are read.
+const STREAMED: usize = 32 << 20;
 
 /// A block while it is compiled.
 struct Builder<'b> {
@@ -194,10 +197,19 @@ impl<'k> Compiler<'k> {
         for store in &block.stores {
             let value = self.value(store.value);
             let slot = self.lift(&mut builder, value, top).slot;
-            let buffer = store.buffer.0 as usize;
-            let mover = lanes::mover(self.buffers[buffer].dtype, self.isa);
+            let index = store.buffer.0 as usize;
+            let buffer = &self.buffers[index];
+            let mover = lanes::mover(buffer.dtype, self.isa);
             let at = self.tile_map(&store.address, tile);
-            builder.program.stores.push(StoreStep { value: slot, class: top, buffer, at, mover });
+            let write = match buffer.access {
+                Access::ReadWrite | Access::Read => Write::Last,
+                Access::Write if buffer.len * buffer.dtype.size() >= STREAMED && mover.same_bits() => Write::Stream,
+                Access::Write => Write::Any,
+            };
+            builder.program.stores.push(StoreStep { value: slot, class: top, buffer: index, at, mover, write });
+        }
+        if top == Class::Full {
+            builder.program.spare_stores();
         }
         let slots = results
             .iter()
@@ -432,7 +444,7 @@ impl<'k> Compiler<'k> {
         };
         builder.expanded.retain(|&(slot, _), _| slot != result);
         builder.local.push(result);
-        let mut step = Step { class, result, operands: [result; 3], steps: [0; 3], action };
+        let mut step = Step { class, result, operands: [result; 3], steps: [0; 3], action, direct: None };
         for (index, operand) in operands.iter().enumerate() {
             step.operands[index] = operand.slot;
             if operand.class == class && class != Class::Uniform {

@@ -17,8 +17,8 @@ use kiln_ir::DType;
 use kiln_ir::kernel::{Affine, Fold, LoopKernel, Reg, Stage};
 use rayon::prelude::*;
 
-use super::compile::{Compiler, Repeat, TileAxes, Value, lane_bits, operands};
-use super::lanes::{BLOCK, FoldLoops, Repr, fill};
+use super::compile::{Compiler, Repeat, lane_bits, operands};
+use super::lanes::{BLOCK, FoldLoops, LanesLoop, Repr, fill};
 use super::program::{Class, Frame, Program, RawBuffer, Slot, Tile, TileMap};
 use super::scratch::{Layout, with_frame};
 use super::space::{Point, Space, Walk, maps_of};
@@ -29,6 +29,8 @@ use super::vmath::Isa;
 const PARALLEL: f64 = 40_000.0;
 /// Work of a piece or chunk, at least.
 const GRAIN: f64 = 15_000.0;
+/// Steps after which sums in single precision go to their accumulators.
+const PARTIAL: usize = 64;
 /// Pieces of an inner walk, at most.
 const PIECES: usize = 64;
 
@@ -60,6 +62,8 @@ struct FoldStep {
     loops: FoldLoops,
     value: Slot,
     acc: Slot,
+    /// Sums in single precision, not yet in the accumulator.
+    partial: Option<(LanesLoop, Slot)>,
     /// Index slot and the map to the row-major inner index, of arg reductions.
     index: Option<(Slot, TileMap)>,
     class: Class,
@@ -83,6 +87,7 @@ impl Loops {
         let (outer_tile, inner_tile) = tiling.axes();
         let mut compiler = Compiler::new(isa, &kernel.buffers, &space);
         let mut carried = HashSet::new();
+        let mut seldom = 0;
         let stages: Vec<Prepared> = kernel
             .stages
             .iter()
@@ -96,23 +101,26 @@ impl Loops {
                     }
                     Stage::Fold { block, folds } => {
                         let at = compiler.tile_map(&row_major, inner_tile);
-                        let accs: Vec<(FoldLoops, Slot, Option<Slot>)> =
-                            folds.iter().map(|fold| accumulator(&mut compiler, fold, outer_tile, isa)).collect();
+                        let accs: Vec<Accumulator> =
+                            folds.iter().map(|fold| accumulator(&mut compiler, fold, &tiling, isa)).collect();
+                        let partials = accs.iter().filter(|acc| acc.partial.is_some());
+                        seldom += partials.map(|acc| Repr::of(acc.loops.accumulator).size()).sum::<usize>();
                         let wanted: Vec<(Reg, DType)> =
                             folds.iter().map(|fold| (fold.value, fold.accumulate)).collect();
                         let (program, values) = compiler.block(block, inner_tile, Repeat::Inner, &wanted, &later);
-                        let steps = folds.iter().zip(accs).zip(values).map(|((fold, (loops, acc, index)), value)| {
+                        let steps = folds.iter().zip(accs).zip(values).map(|((fold, own), value)| {
+                            let Accumulator { loops, acc, partial, index } = own;
                             let class = outer_tile.top();
                             let (from, slot) = match index {
                                 Some(index) => (DType::I64, index),
                                 None => (loops.accumulator, acc),
                             };
-                            let (finish, result) = finish(&mut compiler, slot, class, from, fold);
+                            let (finish, result) = compiler.conversion(slot, class, from, fold.dtype);
                             compiler.define(fold.result, result.slot, class, fold.dtype);
                             carried.insert(result.slot);
                             let acc_size = Repr::of(loops.accumulator).size();
                             let index = index.map(|index| (index, at.clone()));
-                            FoldStep { loops, value, acc, index, class, acc_size, finish }
+                            FoldStep { loops, value, acc, partial, index, class, acc_size, finish }
                         });
                         Prepared::Fold(program, steps.collect())
                     }
@@ -129,7 +137,7 @@ impl Loops {
             Stage::Fold { .. } | Stage::Each(_) => Vec::new(),
         });
         carried.extend(outside.map(|reg| compiler.value(reg).slot));
-        tiling.fit(&compiler.slots);
+        tiling.fit(&compiler.slots, seldom);
         let layout = Layout::new(&compiler.slots, &compiler.constants, tiling.rows, tiling.lanes());
         let carried = carried.into_iter().collect();
         let (outer, inner) = tiling.walks(&space);
@@ -208,22 +216,31 @@ impl Loops {
         if !self.space.empty_inner {
             self.inner.seek(steps.start, point);
         }
+        let full = self.tiling.full_tile(tile);
         // SAFETY: the caller's; accumulators and values are slots of their own.
         unsafe {
             for fold in folds {
-                fold.start(frame, point, tile);
+                fold.start(frame, point, full);
             }
             if self.space.empty_inner {
                 return;
             }
-            program.prepare(frame, point, tile);
-            for _ in steps {
+            program.prepare(frame, point, full);
+            for step in steps.clone() {
                 let tile = self.tiling.inner_tile(&self.space, point, tile);
                 program.run(frame, point, tile);
+                let flush = step % PARTIAL == PARTIAL - 1 || step + 1 == steps.end;
                 for fold in folds {
                     fold.combine(frame, point, tile, self.tiling.order);
+                    if flush {
+                        fold.flush(frame, full);
+                    }
                 }
                 self.inner.advance(point);
+            }
+            if self.tiling.order == Order::Columns {
+                let rows = self.space.extents[self.space.extents.len() - 1].min(full.rows);
+                folds.iter().for_each(|fold| fold.join(frame, Tile { rows, ..full }));
             }
         }
         self.inner.seek(0, point);
@@ -244,7 +261,7 @@ impl Loops {
         self.inner.seek(steps.start, point);
         // SAFETY: the caller's.
         unsafe {
-            program.prepare(frame, point, tile);
+            program.prepare(frame, point, self.tiling.full_tile(tile));
             for _ in steps {
                 let tile = self.tiling.inner_tile(&self.space, point, tile);
                 program.run(frame, point, tile);
@@ -335,12 +352,24 @@ struct Saved {
 }
 
 impl FoldStep {
-    unsafe fn start(&self, frame: &mut Frame<'_>, point: &[i64], tile: Tile) {
-        let blocks = tile.lanes(self.class).div_ceil(BLOCK);
-        // SAFETY: accumulator and index have the class's lanes, in whole blocks.
+    /// Lanes of the accumulators during a walk whose largest tile this is.
+    fn lanes(&self, full: Tile, order: Order) -> usize {
+        match order {
+            Order::Rows => full.lanes(self.class),
+            Order::Lanes | Order::Columns => full.rows * full.columns,
+        }
+    }
+
+    unsafe fn start(&self, frame: &mut Frame<'_>, point: &[i64], full: Tile) {
+        // In the rows' order there are fewer; the slots are as large as the tile in all others.
+        let blocks = full.lanes(self.class).div_ceil(BLOCK);
+        // SAFETY: accumulator and index have these lanes, in whole blocks.
         unsafe {
             frame.at[self.acc] = frame.home[self.acc];
             fill(frame.home[self.acc], self.acc_size, lane_bits(self.loops.start), blocks);
+            if let Some((_, partial)) = self.partial {
+                fill(frame.home[partial], Repr::F32.size(), 0, blocks);
+            }
             if let Some((index, at)) = &self.index {
                 frame.at[*index] = frame.home[*index];
                 fill(frame.home[*index], 8, at.map.at(point) as u64, blocks);
@@ -354,11 +383,40 @@ impl FoldStep {
             Some((slot, at)) => (frame.home[*slot].cast::<i64>(), at.map.at(point), at.column),
             None => (std::ptr::null_mut(), 0, 0),
         };
-        // SAFETY: values are of the tile's top class; accumulators and indices have a lane per outer point.
+        // SAFETY: values are of the tile's top class; so are accumulators and indices, or they have a lane per row.
         unsafe {
-            match order {
-                Order::Rows => (self.loops.rows)(value, tile.rows, tile.columns, acc, indices, first, step),
-                Order::Lanes => (self.loops.lanes)(value, tile.lanes(self.class), acc, indices, first),
+            match (order, self.partial) {
+                (Order::Rows, _) => (self.loops.rows)(value, tile.rows, tile.columns, acc, indices, first, step),
+                (Order::Lanes | Order::Columns, Some((add, partial))) => {
+                    add(value, self.lanes(tile, order), frame.home[partial], indices, first);
+                }
+                (Order::Lanes | Order::Columns, None) => {
+                    (self.loops.lanes)(value, self.lanes(tile, order), acc, indices, first);
+                }
+            }
+        }
+    }
+
+    /// Adds partial sums to the accumulators.
+    unsafe fn flush(&self, frame: &mut Frame<'_>, full: Tile) {
+        if let Some((_, slot)) = self.partial {
+            let (partial, lanes) = (frame.home[slot], full.rows * full.columns);
+            // SAFETY: both have a lane for every lane of the tile.
+            unsafe {
+                (self.loops.lanes)(partial, lanes, frame.home[self.acc], std::ptr::null_mut(), 0);
+                fill(partial, Repr::F32.size(), 0, lanes.div_ceil(BLOCK));
+            }
+        }
+    }
+
+    /// Joins what was accumulated in the rows of a tile into its first row.
+    unsafe fn join(&self, frame: &mut Frame<'_>, full: Tile) {
+        let acc = frame.home[self.acc];
+        for row in 1..full.rows {
+            // SAFETY: the accumulators have all rows; kernels walked in this order have no indices.
+            unsafe {
+                let later = acc.add(row * full.columns * self.acc_size);
+                (self.loops.merge)(full.columns, acc, std::ptr::null_mut(), later, std::ptr::null());
             }
         }
     }
@@ -425,15 +483,28 @@ unsafe fn finish_folds(folds: &[FoldStep], frame: &mut Frame<'_>, point: &[i64],
     }
 }
 
-fn accumulator(compiler: &mut Compiler<'_>, fold: &Fold, tile: TileAxes, isa: Isa) -> (FoldLoops, Slot, Option<Slot>) {
-    let loops = super::lanes::fold_loops(fold.kind, fold.accumulate, isa);
-    let acc = compiler.take(tile.top(), Repr::of(loops.accumulator).size());
-    let index = fold.kind.is_arg().then(|| compiler.take(tile.top(), Repr::I64.size()));
-    (loops, acc, index)
+/// What a fold accumulates in.
+struct Accumulator {
+    loops: FoldLoops,
+    acc: Slot,
+    partial: Option<(LanesLoop, Slot)>,
+    index: Option<Slot>,
 }
 
-fn finish(compiler: &mut Compiler<'_>, slot: Slot, class: Class, from: DType, fold: &Fold) -> (Program, Value) {
-    compiler.conversion(slot, class, from, fold.dtype)
+fn accumulator(compiler: &mut Compiler<'_>, fold: &Fold, tiling: &Tiling, isa: Isa) -> Accumulator {
+    let loops = super::lanes::fold_loops(fold.kind, fold.accumulate, isa);
+    // Rows are reduced whole, other orders have an accumulator in every lane of the tile.
+    let class = match tiling.order {
+        Order::Rows => tiling.axes().0.top(),
+        Order::Lanes | Order::Columns => tiling.axes().1.top(),
+    };
+    let acc = compiler.take(class, Repr::of(loops.accumulator).size());
+    let index = fold.kind.is_arg().then(|| compiler.take(class, Repr::I64.size()));
+    let partial = match tiling.order {
+        Order::Rows => None,
+        Order::Lanes | Order::Columns => loops.partial.map(|run| (run, compiler.take(class, Repr::F32.size()))),
+    };
+    Accumulator { loops, acc, partial, index }
 }
 
 /// The row-major index in the inner space.

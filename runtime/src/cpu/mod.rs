@@ -12,8 +12,6 @@
 //! What holds: results depend on the kernel and its inputs alone, never on the number of threads; every address is checked before the
 //! first run (affine ones) or held inside its buffer when used (guarded and computed ones).
 
-#![allow(dead_code, unused_imports, reason = "the executor, its only caller, is on its way")]
-
 mod compile;
 mod lanes;
 mod loops;

@@ -1,6 +1,6 @@
 //! A kernel of any form, ready to run.
 
-use kiln_ir::kernel::{Affine, Block, Buffer, Kernel, Operation, Stage};
+use kiln_ir::kernel::{Access, Affine, Block, Buffer, Kernel, Operation, Stage};
 
 use super::loops::Loops;
 use super::matmul::MatMul;
@@ -13,6 +13,8 @@ pub(crate) struct Prepared {
     form: Form,
     /// Bytes of each buffer.
     sizes: Vec<usize>,
+    /// How each buffer is touched.
+    access: Vec<Access>,
 }
 
 enum Form {
@@ -38,7 +40,8 @@ impl Prepared {
             Kernel::Scatter(kernel) => Form::Scatter(Box::new(Scatter::new(kernel))),
         };
         let sizes = kernel.buffers().iter().map(|buffer| buffer.len * buffer.dtype.size()).collect();
-        Prepared { form, sizes }
+        let access = kernel.buffers().iter().map(|buffer| buffer.access).collect();
+        Prepared { form, sizes, access }
     }
 
     /// Runs the kernel on its buffers, in order. Returns when all results are written.
@@ -51,6 +54,7 @@ impl Prepared {
         for (buffer, &size) in buffers.iter().zip(&self.sizes) {
             assert!(buffer.bytes >= size, "a bound buffer has at least the kernel's bytes");
         }
+        debug_assert!(self.written_alone(buffers), "what a kernel only writes lies in none of its other buffers");
         // SAFETY: there are as many buffers as the kernel has, each large enough; the rest is the promise of who made them.
         unsafe {
             match &self.form {
@@ -60,6 +64,20 @@ impl Prepared {
                 Form::Scatter(kernel) => kernel.run(buffers),
             }
         }
+    }
+}
+
+impl Prepared {
+    /// Lanes are read where they lie while results are written: only a `ReadWrite` buffer may be both.
+    fn written_alone(&self, buffers: &[RawBuffer]) -> bool {
+        let range = |index: usize| {
+            let start = buffers[index].data as usize;
+            start..start + self.sizes[index]
+        };
+        let apart = |a: usize, b: usize| range(a).end <= range(b).start || range(b).end <= range(a).start;
+        (0..buffers.len()).filter(|&index| self.access[index] != Access::Read).all(|written| {
+            (0..buffers.len()).all(|other| other == written || self.sizes[other] == 0 || apart(written, other))
+        })
     }
 }
 

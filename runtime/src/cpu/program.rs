@@ -121,6 +121,8 @@ pub(super) struct Step {
     /// Bytes from block to block of each operand.
     pub(super) steps: [usize; 3],
     pub(super) action: Action,
+    /// The store that may be spared: its result is written to where it goes at once.
+    pub(super) direct: Option<usize>,
 }
 
 /// A store; its value varies as the tile does.
@@ -130,6 +132,19 @@ pub(super) struct StoreStep {
     pub(super) buffer: usize,
     pub(super) at: TileMap,
     pub(super) mover: Mover,
+    /// Whether nobody reads the buffer, and what is written is so much that it had better not go through the caches.
+    pub(super) write: Write,
+}
+
+/// How a buffer is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Write {
+    /// It is read too: after all loads.
+    Last,
+    /// It is only written, at any time.
+    Any,
+    /// As `Any`, and past the caches where that is possible.
+    Stream,
 }
 
 /// The steps of a block.
@@ -159,7 +174,22 @@ impl Program {
     pub(super) unsafe fn prepare(&self, frame: &mut Frame<'_>, point: &[i64], tile: Tile) {
         for step in &self.before {
             // SAFETY: the caller's.
-            unsafe { step.run(frame, point, tile) };
+            unsafe { step.run(frame, point, tile, &[]) };
+        }
+    }
+
+    /// Lets the steps that make stored values write them to where they go, where memory holds lanes as they are.
+    pub(super) fn spare_stores(&mut self) {
+        for (index, store) in self.stores.iter().enumerate() {
+            let last = self.body.iter_mut().rev().find(|step| step.result == store.value);
+            if let Some(step) = last
+                && matches!(step.action, Action::Work(_) | Action::Random(..))
+                && store.write == Write::Any
+                && store.mover.same_bits()
+                && step.direct.is_none()
+            {
+                step.direct = Some(index);
+            }
         }
     }
 
@@ -167,7 +197,7 @@ impl Program {
     pub(super) unsafe fn run(&self, frame: &mut Frame<'_>, point: &[i64], tile: Tile) {
         for step in &self.body {
             // SAFETY: the caller's.
-            unsafe { step.run(frame, point, tile) };
+            unsafe { step.run(frame, point, tile, &self.stores) };
         }
         for store in &self.stores {
             // SAFETY: the caller's; addresses of stores were checked when the kernel was prepared.
@@ -179,24 +209,44 @@ impl Program {
 }
 
 impl StoreStep {
-    /// Writes the value's lanes to memory. Safety: as [`Program::prepare`].
-    pub(super) unsafe fn run(&self, frame: &Frame<'_>, point: &[i64], tile: Tile) {
+    /// Where lanes that are dense in memory go, and how they lie there.
+    unsafe fn place(&self, frame: &Frame<'_>, point: &[i64], tile: Tile) -> (*mut u8, Shape) {
         let shape = match self.class {
             Class::Uniform => Shape::row(1, 0),
-            Class::Row | Class::Full => self.at.shape(self.class, tile),
+            Class::Row | Class::Full => self.at.shape(self.class, tile).merged(),
         };
         let offset = self.at.map.at(point) as isize * self.mover.element as isize;
-        // SAFETY: the caller's; addresses of stores were checked when the kernel was prepared.
+        // SAFETY: addresses of stores were checked when the kernel was prepared.
+        (unsafe { frame.buffers[self.buffer].data.offset(offset) }, shape)
+    }
+
+    /// Writes the value's lanes to memory. Safety: as [`Program::prepare`].
+    pub(super) unsafe fn run(&self, frame: &Frame<'_>, point: &[i64], tile: Tile) {
+        // SAFETY: the caller's.
         unsafe {
-            let memory = frame.buffers[self.buffer].data.offset(offset);
-            (self.mover.store)(frame.at[self.value], shape, memory);
+            let (memory, shape) = self.place(frame, point, tile);
+            let lanes = frame.at[self.value];
+            if std::ptr::eq(lanes, memory) {
+                return;
+            }
+            match self.write {
+                Write::Stream => (self.mover.stream)(lanes, shape, memory),
+                Write::Last | Write::Any => (self.mover.store)(lanes, shape, memory),
+            }
         }
     }
 }
 
 impl Step {
-    unsafe fn run(&self, frame: &mut Frame<'_>, point: &[i64], tile: Tile) {
-        let result = frame.home[self.result];
+    unsafe fn run(&self, frame: &mut Frame<'_>, point: &[i64], tile: Tile, stores: &[StoreStep]) {
+        let mut result = frame.home[self.result];
+        if let Some(store) = self.direct.map(|index| &stores[index]) {
+            // SAFETY: the caller's.
+            let (memory, shape) = unsafe { store.place(frame, point, tile) };
+            if shape.dense() && shape.lanes() % BLOCK == 0 {
+                result = memory;
+            }
+        }
         let blocks = tile.lanes(self.class).div_ceil(BLOCK);
         // SAFETY: the caller's; the compiler gave every operand and the result their own lanes.
         unsafe {

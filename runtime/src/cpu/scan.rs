@@ -13,7 +13,7 @@ use smallvec::smallvec;
 
 use super::compile::{Compiler, Repeat, lane_bits};
 use super::lanes::{self, BLOCK, FoldLoops, Repr, fill};
-use super::program::{Program, RawBuffer, Slot, StoreStep, Tile};
+use super::program::{Program, RawBuffer, Slot, StoreStep, Tile, Write};
 use super::scratch::{Layout, with_frame};
 use super::space::{Point, Space, Walk, maps_of};
 use super::tiling::{Order, Tiling};
@@ -79,8 +79,9 @@ impl Scan {
             buffer: kernel.output.0 as usize,
             at: compiler.tile_map(&kernel.address, tile),
             mover: lanes::mover(kernel.dtype, isa),
+            write: Write::Last,
         };
-        tiling.fit(&compiler.slots);
+        tiling.fit(&compiler.slots, 0);
         let layout = Layout::new(&compiler.slots, &compiler.constants, tiling.rows, tiling.lanes());
         let (outer, inner) = tiling.walks(&space);
         let tile_cost = tiling.tile_cost(&space);
@@ -127,10 +128,11 @@ impl Scan {
             let steps = self.inner.len();
             // SAFETY: the caller's; slots have the lanes of the tile.
             unsafe {
-                let accs = (tile.rows * tile.columns).div_ceil(BLOCK);
+                let full = self.tiling.full_tile(tile);
+                let accs = (full.rows * full.columns).div_ceil(BLOCK);
                 let bits = lane_bits(self.loops.start);
                 fill(frame.home[self.acc], Repr::of(self.loops.accumulator).size(), bits, accs);
-                self.program.prepare(frame, &point, tile);
+                self.program.prepare(frame, &point, self.tiling.full_tile(tile));
                 for step in 0..steps {
                     let step = match self.direction {
                         Direction::Forward => step,
@@ -144,7 +146,9 @@ impl Scan {
                         Order::Rows => {
                             (self.loops.scan_rows)(value, tile.rows, tile.columns, acc, self.direction, running);
                         }
-                        Order::Lanes => (self.loops.scan_lanes)(value, tile.rows * tile.columns, acc, running),
+                        Order::Lanes | Order::Columns => {
+                            (self.loops.scan_lanes)(value, tile.rows * tile.columns, acc, running)
+                        }
                     }
                     frame.at[self.running] = running;
                     self.rounding.run(frame, &point, tile);

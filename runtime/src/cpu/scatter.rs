@@ -80,7 +80,7 @@ impl Scatter {
         let wanted = [(kernel.index, DType::I64), (kernel.update, dtype)];
         let (program, values) = compiler.block(&block, tile, Repeat::Inner, &wanted, &HashSet::new());
         let at = compiler.tile_map(&address, tile);
-        tiling.fit(&compiler.slots);
+        tiling.fit(&compiler.slots, 0);
         let layout = Layout::new(&compiler.slots, &compiler.constants, tiling.rows, tiling.lanes());
         let (outer, inner) = tiling.walks(&space);
         let tile_cost = tiling.tile_cost(&space);
@@ -150,7 +150,7 @@ impl Scatter {
             let tile = self.tiling.tile(&self.space, &point);
             // SAFETY: the caller's; slots have the lanes of the tile, and the loop keeps inside the target.
             unsafe {
-                self.program.prepare(frame, &point, tile);
+                self.program.prepare(frame, &point, self.tiling.full_tile(tile));
                 for _ in 0..self.inner.len() {
                     let tile = self.tiling.inner_tile(&self.space, &point, tile);
                     self.program.run(frame, &point, tile);

@@ -4,10 +4,12 @@
 //! dispatch of instructions costs by the number of lanes they are spread over. Nanoseconds were measured on a 2.4 GHz AVX2 machine; only
 //! their proportions count.
 
-use kiln_ir::kernel::{Affine, Block, Instruction, LoopKernel, Operation, Stage};
+use std::collections::HashSet;
+
+use kiln_ir::kernel::{Affine, Block, Instruction, LoopKernel, Operation, Reg, Stage};
 use kiln_ir::{DType, ScalarOp};
 
-use super::compile::{SlotKind, TileAxes};
+use super::compile::{SlotKind, TileAxes, operands};
 use super::program::{Class, Tile};
 use super::space::{Space, Walk};
 
@@ -18,6 +20,8 @@ pub(super) enum Order {
     Lanes,
     /// Rows are outer points, columns inner points.
     Rows,
+    /// Rows are inner points, columns outer points: what is accumulated in each row is joined at the end.
+    Columns,
 }
 
 /// The tiles of a kernel.
@@ -44,7 +48,7 @@ const LEAST: usize = 256;
 /// An axis this long makes strips of its own; a shorter one is joined by a second axis.
 const LONG: usize = 256;
 /// Rows and columns of a tile that transposes.
-const SQUARE: usize = 32;
+const SQUARE: usize = 64;
 /// Dispatch of one instruction.
 const DISPATCH: f64 = 8.0;
 
@@ -89,6 +93,7 @@ impl Tiling {
         let moving =
             |axis: usize| -> f64 { relevant.iter().map(|access| stride_cost(access.strides[axis], access.size)).sum() };
         let dispatch = |lanes: usize| (count as f64 + 1.0) * DISPATCH / lanes.clamp(1, 1024) as f64;
+        let joinable = has_inner && joinable(kernel);
         let point_total = point_cost + point_instructions as f64 * DISPATCH / 16.0;
         for column in 0..space.outer {
             let extent = space.extents[column];
@@ -120,6 +125,13 @@ impl Tiling {
                 point_cost: if has_inner { point_cost } else { cost },
                 square,
             };
+            // Few outer points leave strips short: then several inner points are taken at once.
+            if extent < LONG && joinable && space.extents.len() > space.outer {
+                let rows = space.extents[space.extents.len() - 1];
+                let cost = 1.1 * moving(column) + dispatch(extent * rows) + compute;
+                let row = Some(space.extents.len() - 1);
+                offer(cost, Tiling { order: Order::Columns, row, rows: MOST, element_cost: cost, ..tiling.clone() });
+            }
             offer(cost, tiling);
         }
         if has_inner && space.extents.len() > space.outer {
@@ -160,9 +172,10 @@ impl Tiling {
         )
     }
 
-    /// Sizes the tile so that its strips fit the cache.
-    pub(super) fn fit(&mut self, slots: &[SlotKind]) {
+    /// Sizes the tile so that its strips fit the cache, but for `seldom` bytes per lane that are seldom touched.
+    pub(super) fn fit(&mut self, slots: &[SlotKind], seldom: usize) {
         let bytes: usize = slots.iter().filter(|kind| kind.class == Class::Full).map(|kind| kind.size).sum();
+        let bytes = bytes.saturating_sub(seldom);
         let lanes = (STRIPS / bytes.max(1)).clamp(LEAST, MOST);
         let lanes = 1 << lanes.ilog2();
         if self.square {
@@ -183,6 +196,7 @@ impl Tiling {
         match self.order {
             Order::Lanes => (both, both),
             Order::Rows => (TileAxes { row: self.row, column: None }, both),
+            Order::Columns => (TileAxes { row: None, column: self.column }, both),
         }
     }
 
@@ -201,33 +215,38 @@ impl Tiling {
         (walk(0..space.outer), walk(space.inner()))
     }
 
-    /// The tile at an outer point.
+    /// The tile at an outer point. Its extent along an inner axis is 1.
     pub(super) fn tile(&self, space: &Space, point: &[i64]) -> Tile {
-        let rows = self.row.map_or(1, |axis| self.rows.min(space.extents[axis] - point[axis] as usize));
-        let columns = match (self.order, self.column) {
-            (Order::Lanes, Some(axis)) => self.columns.min(space.extents[axis] - point[axis] as usize),
-            (Order::Lanes, None) => 1,
-            (Order::Rows, _) => self.columns,
+        let along = |axis: Option<usize>, most: usize| match axis {
+            Some(axis) if axis < space.outer => most.min(space.extents[axis] - point[axis] as usize),
+            Some(_) | None => 1,
         };
-        Tile { rows, columns }
+        Tile { rows: along(self.row, self.rows), columns: along(self.column, self.columns) }
     }
 
-    /// The tile at an inner point.
+    /// The tile at an inner point of an outer one's tile.
     pub(super) fn inner_tile(&self, space: &Space, point: &[i64], tile: Tile) -> Tile {
-        match (self.order, self.column) {
-            (Order::Rows, Some(axis)) => {
-                Tile { columns: self.columns.min(space.extents[axis] - point[axis] as usize), ..tile }
-            }
-            (Order::Rows, None) | (Order::Lanes, _) => tile,
+        let along = |axis: Option<usize>, most: usize, own: usize| match axis {
+            Some(axis) if axis >= space.outer => most.min(space.extents[axis] - point[axis] as usize),
+            Some(_) | None => own,
+        };
+        Tile { rows: along(self.row, self.rows, tile.rows), columns: along(self.column, self.columns, tile.columns) }
+    }
+
+    /// The largest tile of a walk over an outer one's inner points.
+    pub(super) fn full_tile(&self, tile: Tile) -> Tile {
+        match self.order {
+            Order::Lanes => tile,
+            Order::Rows => Tile { columns: self.columns, ..tile },
+            Order::Columns => Tile { rows: self.rows, ..tile },
         }
     }
 
     /// Nanoseconds of a full tile, estimated.
     pub(super) fn tile_cost(&self, space: &Space) -> f64 {
-        let mut points = self.row.map_or(1, |axis| self.rows.min(space.extents[axis]));
-        if let (Order::Lanes, Some(axis)) = (self.order, self.column) {
-            points *= self.columns.min(space.extents[axis]);
-        }
+        let origin = vec![0; space.extents.len()];
+        let tile = self.tile(space, &origin);
+        let points = tile.rows * tile.columns;
         points as f64 * (self.point_cost + self.element_cost * space.inner_points() as f64)
     }
 }
@@ -260,6 +279,20 @@ fn accesses(kernel: &LoopKernel, space: &Space) -> Vec<Access> {
         }
     }
     accesses
+}
+
+/// Whether inner points can be taken in any grouping: nothing they read is defined per outer point, and no index is wanted.
+fn joinable(kernel: &LoopKernel) -> bool {
+    kernel.stages.iter().all(|stage| match stage {
+        Stage::Point(_) => true,
+        Stage::Each(_) => false,
+        Stage::Fold { block, folds } => {
+            let defined: HashSet<Reg> = block.instructions.iter().map(|instruction| instruction.result).collect();
+            let mut read = block.instructions.iter().flat_map(|instruction| operands(&instruction.operation));
+            read.all(|reg| defined.contains(&reg))
+                && folds.iter().all(|fold| !fold.kind.is_arg() && defined.contains(&fold.value))
+        }
+    })
 }
 
 fn block_of(stage: &Stage) -> (&Block, bool) {

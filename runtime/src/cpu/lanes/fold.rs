@@ -46,6 +46,8 @@ pub(in crate::cpu) struct FoldLoops {
     pub(in crate::cpu) rows: RowsLoop,
     pub(in crate::cpu) lanes: LanesLoop,
     pub(in crate::cpu) merge: MergeLoop,
+    /// As `lanes`, of few values per lane into single precision; their sums go to the accumulators by `lanes`.
+    pub(in crate::cpu) partial: Option<LanesLoop>,
     pub(in crate::cpu) scan_rows: ScanRowsLoop,
     pub(in crate::cpu) scan_lanes: ScanLanesLoop,
     /// What an accumulator holds.
@@ -196,6 +198,26 @@ macro_rules! float_totals {
             }
         }
     )*};
+}
+
+/// Few numbers, in single precision.
+struct PartialSum;
+
+impl Reduction for PartialSum {
+    type Value = f32;
+    type Acc = f32;
+    #[inline(always)]
+    fn step(acc: &mut f32, value: f32) -> bool {
+        *acc += value;
+        false
+    }
+    fn merge(acc: &mut f32, later: f32) -> bool {
+        Self::step(acc, later)
+    }
+    fn row(acc: &mut f32, values: &[f32]) -> Option<usize> {
+        values.iter().for_each(|value| *acc += value);
+        None
+    }
 }
 
 macro_rules! int_totals {
@@ -476,6 +498,7 @@ fn loops_of<R: Reduction>(isa: Isa, accumulator: DType, start: Literal) -> FoldL
     FoldLoops {
         rows: rows_version::<R>(isa),
         lanes: lanes_version::<R>(isa),
+        partial: None,
         merge: fold_merge::<R>,
         scan_rows: scan_rows::<R>,
         scan_lanes: scan_lanes::<R>,
@@ -489,7 +512,11 @@ pub(in crate::cpu) fn fold_loops(kind: ReduceKind, dtype: DType, isa: Isa) -> Fo
     let repr = Repr::of(dtype);
     let total = if dtype.is_float() { DType::F64 } else { dtype };
     match kind {
-        ReduceKind::Sum => by_repr!(repr, T => loops_of::<Sum<T>>(isa, total, Literal::zero(total))),
+        ReduceKind::Sum => {
+            let loops = by_repr!(repr, T => loops_of::<Sum<T>>(isa, total, Literal::zero(total)));
+            let partial = (repr == Repr::F32).then(|| lanes_version::<PartialSum>(isa));
+            FoldLoops { partial, ..loops }
+        }
         ReduceKind::Prod => by_repr!(repr, T => loops_of::<Product<T>>(isa, total, Literal::one(total))),
         ReduceKind::Max => by_repr!(repr, T => loops_of::<Largest<T>>(isa, dtype, lowest(dtype))),
         ReduceKind::Min => by_repr!(repr, T => loops_of::<Smallest<T>>(isa, dtype, highest(dtype))),

@@ -8,7 +8,7 @@ use kiln_ir::DType;
 
 use super::half_floats::{bf16_bits, bf16_value, f16_bits, f16_value};
 use super::{BLOCK, versions};
-use crate::cpu::vmath::Isa;
+use crate::cpu::vmath::{Isa, Level};
 
 /// A rectangle of elements in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +63,8 @@ pub(in crate::cpu) type GatherLoop = unsafe fn(*const u8, &[i64], *mut u8);
 pub(in crate::cpu) struct Mover {
     pub(in crate::cpu) load: LoadLoop,
     pub(in crate::cpu) store: StoreLoop,
+    /// As `store`, past the caches; for elements that are their lanes.
+    pub(in crate::cpu) stream: StoreLoop,
     pub(in crate::cpu) gather: GatherLoop,
     /// Bytes of an element in memory.
     pub(in crate::cpu) element: usize,
@@ -226,6 +228,44 @@ unsafe fn store<E: Element>(lanes: *const u8, shape: Shape, memory: *mut u8) {
     }
 }
 
+/// The loop that writes past the caches, where the machine has one.
+fn stream_loop<E: Element>(isa: Isa) -> StoreLoop {
+    match isa.0 {
+        Level::Baseline => store_loop::<E>(isa),
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 | Level::Avx512 => stream::<E>,
+    }
+}
+
+/// Writes rows past the caches, all but their ends that are no whole vectors.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn stream<E: Element>(lanes: *const u8, shape: Shape, memory: *mut u8) {
+    use std::arch::x86_64::{__m256i, _mm_sfence, _mm256_loadu_si256, _mm256_stream_si256};
+    const VECTOR: usize = size_of::<__m256i>();
+    let (size, bytes) = (size_of::<E::Stored>(), shape.columns * size_of::<E::Stored>());
+    // SAFETY: the caller vouches for every element and lane, and elements are their lanes.
+    unsafe {
+        if shape.column_stride != 1 || bytes < 2 * VECTOR {
+            return store::<E>(lanes, shape, memory);
+        }
+        for row in 0..shape.rows {
+            let (from, to) = (lanes.add(row * bytes), memory.offset(row as isize * shape.row_stride * size as isize));
+            let head = to.align_offset(VECTOR).min(bytes);
+            std::ptr::copy_nonoverlapping(from, to, head);
+            let vectors = (bytes - head) / VECTOR;
+            for vector in 0..vectors {
+                let at = head + vector * VECTOR;
+                _mm256_stream_si256(to.add(at).cast(), _mm256_loadu_si256(from.add(at).cast()));
+            }
+            let tail = head + vectors * VECTOR;
+            std::ptr::copy_nonoverlapping(from.add(tail), to.add(tail), bytes - tail);
+        }
+        // Whoever reads on another thread finds these writes done, as any others.
+        _mm_sfence();
+    }
+}
+
 #[inline(always)]
 unsafe fn gather<E: Element>(memory: *const u8, offsets: &[i64], lanes: *mut u8) {
     for (lane, &offset) in offsets.iter().enumerate() {
@@ -238,6 +278,7 @@ fn mover_of<E: Element>(isa: Isa) -> Mover {
     Mover {
         load: load_loop::<E>(isa),
         store: store_loop::<E>(isa),
+        stream: stream_loop::<E>(isa),
         gather: gather_loop::<E>(isa),
         element: size_of::<E::Stored>(),
         lane: size_of::<E::Lane>(),

@@ -20,7 +20,7 @@ use kiln_ir::DType;
 use super::vmath::{BinaryMath, UnaryMath};
 
 pub(super) use convert::{Conversion, bitcast, cast};
-pub(super) use fold::{FoldLoops, fold_loops};
+pub(super) use fold::{FoldLoops, LanesLoop, fold_loops};
 pub(super) use index::{IndexLoop, RandomLoop, index_loop, random_loop};
 pub(super) use memory::{Mover, Shape, fill, mover};
 pub(super) use scalar::{fma, rounds, scalar, select};

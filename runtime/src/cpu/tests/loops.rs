@@ -187,6 +187,27 @@ fn transposes_of_any_extent_agree() {
 }
 
 #[test]
+fn results_too_large_for_the_caches_are_whole() {
+    // Rows of an odd number of elements, stored upside down: every row starts at another place of a vector.
+    const ROWS: usize = 2050;
+    const COLUMNS: usize = 4099;
+    let (rows, columns) = (ROWS as i64, COLUMNS as i64);
+    let mut writer = Writer::default();
+    let x = writer.load(DType::F32, 0, affine(0, &[columns, 1]));
+    let y = writer.scalar(DType::F32, ScalarOp::Neg, &[x]);
+    writer.store(1, affine((rows - 1) * columns, &[-columns, 1]), y);
+    let buffers = [input(DType::F32, ROWS * COLUMNS), output(DType::F32, ROWS * COLUMNS)];
+    let kernel = loops(&buffers, &[ROWS, COLUMNS], &[], vec![writer.point()]);
+    let mut x: Vec<f32> = (0..ROWS * COLUMNS).map(|index| index as f32).collect();
+    let mut y = vec![0f32; ROWS * COLUMNS];
+    let raw = |values: &mut [f32]| RawBuffer { data: values.as_mut_ptr().cast(), bytes: size_of_val(values) };
+    Prepared::new(&kernel).run(&[raw(&mut x), raw(&mut y)]);
+    for (below, above) in x.chunks(COLUMNS).zip(y.chunks(COLUMNS).rev()) {
+        assert!(below.iter().zip(above).all(|(x, y)| *y == -x));
+    }
+}
+
+#[test]
 fn random_draws_are_the_philox_words() {
     let mut writer = Writer::default();
     let low = writer.load(DType::U32, 0, affine(0, &[]));
