@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use kiln_capture::{Baked, CaptureDevice, Notice, Scope, Tensor};
 use kiln_ir::tree::{Hole, Structure, Tree, With};
 use kiln_ir::{Backend, Code, Diagnostic, Graph, Loc, Result as IrResult, TensorType};
-use kiln_passes::{Options, compile};
+use kiln_passes::{Options, compile as plan};
 use kiln_runtime::{Array, Device, Executable};
 
 use crate::Result;
@@ -174,7 +174,12 @@ pub(crate) fn capture<T, R>(
     let open = CaptureDevice::new(compiler.device.backend()).begin(&compiler.name)?;
     let inputs = declare(&open, signature);
     let results = open.run(|_| body(inputs))?;
-    let captured = open.finish_with(&(parts.outputs)(&results))?;
+    let outputs = (parts.outputs)(&results);
+    let mut captured = open.finish_with(&outputs)?;
+    only_arguments(&captured.graph, signature)?;
+    // What the closure marked as an output by hand stands first; the function has no place for it.
+    let marked = captured.graph.outputs.len() - outputs.len();
+    captured.graph.outputs.drain(..marked);
     let state = (parts.state)(&results);
     let template = template(&results);
     let (mut graph, taps) = match &compiler.tap {
@@ -194,11 +199,37 @@ pub(crate) fn capture<T, R>(
     Ok(Entry { executable, template, taps, watch, baked, notices, captured_in, compiled_in })
 }
 
-/// Compiles a graph for a device.
+/// Compiles a graph, captured or read from its text, for the device on whose backend its nodes are.
+///
+/// # Errors
+///
+/// K0208 where the graph is for another backend or nothing here runs it, K0209 for a custom op without a body, K0704 where its constants
+/// do not fit.
+///
+/// ```
+/// use kiln::prelude::*;
+/// let captured = CaptureDevice::new(Backend::Cpu).capture_scope(|scope| {
+///     scope.input("x", DType::F32, [3]).exp().sum(..)
+/// })?;
+/// let device = Device::cpu();
+/// let executable = kiln::compile(&captured.graph, &device)?;
+/// let results = executable.run(vec![Array::new(&device, [0.0f32; 3])?.into()])?;
+/// assert_eq!(results[0].item::<f32>()?, 3.0);
+/// # Ok::<(), kiln::Error>(())
+/// ```
+pub fn compile(graph: &Graph, device: &Device) -> Result<Executable> {
+    if let Some(&stray) = graph.backends().iter().find(|&&backend| backend != device.backend()) {
+        let told = format!("the graph has nodes on {stray}, the device is {device}");
+        return Err(kiln_runtime::unsupported(stray).label(told).into());
+    }
+    executable(graph, &Options::default(), device)
+}
+
+/// [`compile`] with options.
 pub(crate) fn executable(graph: &Graph, options: &Options, device: &Device) -> Result<Executable> {
     match device.backend() {
         Backend::NdArray => Ok(Executable::reference(graph.clone(), device)),
-        Backend::Cpu => Ok(Executable::new(compile(graph, options)?, device)?),
+        Backend::Cpu => Ok(Executable::new(plan(graph, options)?, device)?),
         backend @ (Backend::Wgpu | Backend::Cuda) => Err(kiln_runtime::unsupported(backend).into()),
     }
 }
@@ -206,6 +237,17 @@ pub(crate) fn executable(graph: &Graph, options: &Options, device: &Device) -> R
 fn declare(scope: &Scope, signature: &Signature) -> Vec<Tensor> {
     let names = signature.names();
     names.iter().zip(&signature.types).map(|(name, ty)| scope.declare(name, ty.clone())).collect()
+}
+
+/// K0108 where the closure declared an input by hand, which no caller would feed.
+fn only_arguments(graph: &Graph, signature: &Signature) -> Result<()> {
+    let Some(&stray) = graph.inputs.get(signature.types.len()) else { return Ok(()) };
+    let name = graph.input_name(signature.types.len()).unwrap_or("?");
+    Err(Diagnostic::new(Code::K0108, format!("graph reads undeclared input tensor {name}"))
+        .at(graph.node(stray).loc)
+        .label("a compiled function takes its arguments and no other inputs")
+        .help("take it as an argument of the closure")
+        .into())
 }
 
 /// The state's leaves that may be written over by what they become: those that keep their type.

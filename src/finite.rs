@@ -126,9 +126,7 @@ impl Watch {
 /// Whether all elements of a float value are finite, rank 0.
 fn flag(builder: &mut GraphBuilder, value: Value) -> Result<Value> {
     let loc = Loc::Unknown;
-    let size = builder.scalar(ScalarOp::Abs, &[value], loc)?;
-    let infinity = builder.full_like(value, f64::INFINITY, loc)?;
-    let finite = builder.scalar(ScalarOp::Lt, &[size, infinity], loc)?;
+    let finite = builder.scalar(ScalarOp::IsFinite, &[value], loc)?;
     let rank = builder.ty(finite).shape.rank();
     let all = if rank == 0 { finite } else { builder.reduce(ReduceKind::Min, Axes::all(rank), finite, loc)? };
     Ok(builder.reshape(all, &Shape::scalar(), loc)?)

@@ -112,7 +112,7 @@ fn read_blobs(path: &Path) -> Result<HashMap<u64, HostData>, Diagnostics> {
     Ok(blobs)
 }
 
-fn stored(dtype: DType) -> Dtype {
+pub(crate) fn stored(dtype: DType) -> Dtype {
     match dtype {
         DType::F32 => Dtype::F32,
         DType::F16 => Dtype::F16,
@@ -127,14 +127,14 @@ fn stored(dtype: DType) -> Dtype {
     }
 }
 
-fn loaded(dtype: Dtype) -> Option<DType> {
+pub(crate) fn loaded(dtype: Dtype) -> Option<DType> {
     DType::ALL.into_iter().find(|&known| stored(known) == dtype)
 }
 
-fn unreadable(path: &Path, error: &std::io::Error) -> Diagnostic {
+pub(crate) fn unreadable(path: &Path, error: &std::io::Error) -> Diagnostic {
     Diagnostic::new(Code::K1001, format!("cannot read {}: {error}", path.display()))
 }
 
-fn unwritable(path: &Path, error: &std::io::Error) -> Diagnostic {
+pub(crate) fn unwritable(path: &Path, error: &std::io::Error) -> Diagnostic {
     Diagnostic::new(Code::K1001, format!("cannot write {}: {error}", path.display()))
 }

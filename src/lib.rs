@@ -35,6 +35,7 @@ mod report;
 mod step;
 
 pub use cache::CacheStatistics;
+pub use compiled::compile;
 pub use error::{Error, Result, explain, render};
 pub use feed::Feed;
 pub use jit::{Jit, jit};

@@ -1,5 +1,6 @@
 //! What a compiled function is made of, as data and as text.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::time::Duration;
 
@@ -31,6 +32,8 @@ pub struct Report {
     pub name: String,
     /// Its launches, in order. Empty on the reference interpreter, which has none.
     pub kernels: Vec<KernelReport>,
+    /// How many different kernels the launches run; equal ones are compiled once.
+    pub distinct_kernels: usize,
     /// Bytes of slots, constants and results; arguments belong to the caller.
     pub peak_bytes: usize,
     /// Values that stay in memory between kernels, each with the reason.
@@ -83,6 +86,7 @@ impl Report {
     /// Kernels, memory and ledger of a plan.
     pub(crate) fn describe_plan(&mut self, plan: &Plan) {
         self.peak_bytes = plan.peak_bytes();
+        self.distinct_kernels = plan.launches().map(|launch| &launch.kernel).collect::<HashSet<_>>().len();
         self.ledger = plan.ledger.clone();
         self.kernels = plan
             .launches()
@@ -98,7 +102,8 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "`{}`: {} launches per call, {}", self.name, self.launches(), size(self.bytes()))?;
+        let (launches, kernels) = (self.launches(), self.distinct_kernels);
+        writeln!(f, "`{}`: {launches} launches per call of {kernels} kernels, {}", self.name, size(self.bytes()))?;
         writeln!(f, "peak memory: {} beside the arguments", size(self.peak_bytes as u64))?;
         writeln!(
             f,

@@ -251,3 +251,6 @@ impl fmt::Debug for Executable {
         f.debug_struct("Executable").field("device", &self.device).field("signature", &self.signature).finish()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -78,6 +78,15 @@ fn an_elementwise_op_stands_where_contributing_says() {
     assert!(listed.is_empty(), "CONTRIBUTING.md does not name {listed:?}, where an elementwise op has a place");
 }
 
+#[test]
+fn the_readme_shows_the_quickstart_as_it_runs() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
+    let example = read("examples/quickstart.rs");
+    let (_, code) = example.split_once("\n\n").unwrap();
+    assert!(read("README.md").contains(code.trim_end()), "README.md and examples/quickstart.rs differ");
+}
+
 /// All Rust files below a folder of the project, with their text.
 fn sources(folder: &str) -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -430,6 +430,22 @@ fn all_mistakes_of_a_capture_are_returned_and_none_of_it_stays() {
 }
 
 #[test]
+fn inputs_and_outputs_made_by_hand_do_not_shift_the_function_s_own() {
+    for device in devices() {
+        let f = jit(&device, |x: Tensor| {
+            let y = &x * 2.0;
+            x.scope().output("by hand", &y);
+            y + 1.0
+        });
+        assert_eq!(f.call(3.0).unwrap().item::<f32>().unwrap(), 7.0);
+        let g = jit(&device, |x: Tensor| &x + x.scope().input("w", DType::F32, []));
+        let error = g.call(1.0).unwrap_err();
+        assert_eq!(error.codes(), [Code::K0108]);
+        assert_eq!(error.first().message, "graph reads undeclared input tensor w");
+    }
+}
+
+#[test]
 fn a_panic_inside_the_closure_leaves_nothing_behind() {
     let device = Device::cpu();
     let panics = AtomicUsize::new(1);

@@ -74,6 +74,12 @@ impl Program {
         &self.plan
     }
 
+    /// How many distinct kernels were prepared.
+    #[cfg(test)]
+    pub(super) fn num_kernels(&self) -> usize {
+        self.kernels.len()
+    }
+
     /// Runs with checked arguments. Gives the results and the donated arguments whose memory could not be taken.
     pub(super) fn run(
         &self,
