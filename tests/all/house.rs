@@ -55,8 +55,14 @@ fn the_executor_never_sees_an_op_and_the_reference_never_sees_a_kernel() {
     for (path, text) in sources("runtime/src/executor").into_iter().chain(sources("runtime/src/cpu")) {
         assert!(!text.contains("kiln_ir::Op") && !text.contains("Op::Scalar"), "{path} knows ops");
     }
+    // `plan.rs` runs plans by their definition, to test them; it never sees an op.
+    let apart = |path: &str| path.starts_with("runtime/src/reference/plan");
     for (path, text) in sources("runtime/src/reference") {
-        assert!(!text.contains("kernel::") && !text.contains("Plan"), "{path} knows kernels or plans");
+        if apart(&path) {
+            assert!(!text.contains("kiln_ir::Op") && !text.contains(" Op,"), "{path} knows ops");
+            continue;
+        }
+        assert!(!text.contains("kiln_ir::kernel") && !text.contains("kiln_ir::plan"), "{path} knows kernels or plans");
     }
 }
 

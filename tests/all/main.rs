@@ -16,7 +16,6 @@ mod house;
 mod ir_page;
 mod jit;
 mod mistakes;
-mod naive;
 mod ops;
 mod pages;
 mod plans;

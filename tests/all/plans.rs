@@ -1,19 +1,27 @@
-//! Compiled plans give what the reference gives, whatever is switched on or off, by a naive interpreter of kernels.
+//! Compiled plans give what the reference gives, whatever is switched on or off, by the definition of kernels.
 
+use kiln_ir::plan::Plan;
 use kiln_ir::{Graph, HostData, Literal, Op};
 use kiln_passes::{Fusion, Limits, Options, Reuse, compile};
-use kiln_runtime::reference;
+use kiln_runtime::reference::{self, Arguments, Walk, run_plan};
 use proptest::prelude::*;
 
-use crate::naive::{Donation, run};
 use crate::random::{Config, Numbers, Values, cases};
 
 /// Fails where a plan's results differ from the reference's by more than the order of a sum explains.
-fn check(graph: &Graph, inputs: &[HostData], options: &Options, donation: Donation) -> Result<(), TestCaseError> {
+fn check(graph: &Graph, inputs: &[HostData], options: &Options, arguments: Arguments) -> Result<(), TestCaseError> {
     let expected = reference::evaluate(graph, inputs).expect("the reference evaluates valid graphs");
     let plan = compile(graph, options).expect("valid graphs compile");
-    let found = run(&plan, inputs, donation);
-    for ((expected, found), output) in expected.iter().zip(&found).zip(&graph.outputs) {
+    for walk in [Walk::Forward, Walk::Backward] {
+        let found = run_plan(&plan, inputs, walk, arguments)
+            .map_err(|error| TestCaseError::fail(format!("{error}\n{plan}")))?;
+        compare(graph, &plan, &expected, &found)?;
+    }
+    Ok(())
+}
+
+fn compare(graph: &Graph, plan: &Plan, expected: &[HostData], found: &[HostData]) -> Result<(), TestCaseError> {
+    for ((expected, found), output) in expected.iter().zip(found).zip(&graph.outputs) {
         for (index, (a, b)) in expected.elements().zip(found.elements()).enumerate() {
             prop_assert!(close(a, b), "{} [{index}]: expected {a}, found {b}\n{plan}", output.name);
         }
@@ -42,7 +50,7 @@ proptest! {
 
     #[test]
     fn a_fused_plan_gives_what_the_reference_gives(case in cases(all_ops())) {
-        check(&case.graph, &case.inputs, &Options::default(), Donation::Kept)?;
+        check(&case.graph, &case.inputs, &Options::default(), Arguments::Lent)?;
     }
 
     #[test]
@@ -50,20 +58,20 @@ proptest! {
         case in cases(Config { values: Values::Wild, numbers: Numbers::Edgy, ..all_ops() })
     ) {
         if !sees_bits_of_nan(&case.graph) {
-            check(&case.graph, &case.inputs, &Options::default(), Donation::Kept)?;
+            check(&case.graph, &case.inputs, &Options::default(), Arguments::Lent)?;
         }
     }
 
     #[test]
     fn a_plan_of_single_ops_gives_what_the_reference_gives(case in cases(all_ops())) {
         let options = Options { fusion: Fusion::Off, reuse: Reuse::Off, ..Options::default() };
-        check(&case.graph, &case.inputs, &options, Donation::Kept)?;
+        check(&case.graph, &case.inputs, &options, Arguments::Lent)?;
     }
 
     #[test]
     fn tight_limits_split_kernels_and_change_no_value(case in cases(all_ops())) {
         let limits = Limits { instructions: 12, buffers: 8, row_elements: 4, row_count: 2, small: 8 };
-        check(&case.graph, &case.inputs, &Options { limits, ..Options::default() }, Donation::Kept)?;
+        check(&case.graph, &case.inputs, &Options { limits, ..Options::default() }, Arguments::Lent)?;
     }
 
     #[test]
@@ -78,7 +86,7 @@ proptest! {
             }
         }
         let options = Options { donate, ..Options::default() };
-        check(graph, &case.inputs, &options, Donation::Given)?;
-        check(graph, &case.inputs, &options, Donation::Kept)?;
+        check(graph, &case.inputs, &options, Arguments::Donated)?;
+        check(graph, &case.inputs, &options, Arguments::Lent)?;
     }
 }
