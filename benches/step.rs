@@ -1,7 +1,8 @@
 //! Whole training steps of small networks with Adam, arguments and state resident: the digits' network (64-128-10, batch 32) and a larger one
 //! (784-512-512-10, batch 128). `benches/peers` times the same work elsewhere; the first call of each step is timed too.
 
-#![allow(missing_docs)]
+// A bench says what it saw.
+#![allow(missing_docs, clippy::print_stderr)]
 
 use std::time::Instant;
 
