@@ -1,6 +1,6 @@
 //! What a compiled function is made of, as data and as text.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -116,24 +116,42 @@ impl fmt::Display for Report {
         if !self.ledger.is_empty() {
             writeln!(f, "in memory between kernels:")?;
         }
-        for edge in &self.ledger {
-            writeln!(f, "  {} made at {} {}", edge.ty, edge.loc, edge.blocked.reason())?;
-        }
+        let edge = |edge: &Edge| format!("{} made at {} {}", edge.ty, edge.loc, edge.blocked.reason());
+        counted(f, self.ledger.iter().map(edge))?;
         if !self.baked.is_empty() {
             writeln!(f, "baked in:")?;
         }
-        for baked in &self.baked {
-            writeln!(f, "  {} = {} at {}", baked.ty, baked.text, baked.loc)?;
-        }
+        let baked = |baked: &Baked| format!("{} = {} at {}", baked.ty, baked.text, baked.loc);
+        counted(f, self.baked.iter().map(baked))?;
         for notice in &self.notices {
             writeln!(f, "note: {} ({})", notice.text, notice.loc)?;
         }
         for (name, times) in &self.copied {
-            writeln!(f, "leaf `{name}` was copied {times} times: another handle lives")?;
+            let often = if *times == 1 { "once".to_owned() } else { format!("{times} times") };
+            writeln!(f, "leaf `{name}` was copied {often}: another handle lives")?;
         }
         // A graph that was run as it stands has no cache.
         if self.cache == CacheStatistics::default() { Ok(()) } else { self.cache.fmt(f) }
     }
+}
+
+/// Lines in the order of their first appearance, each once, with how often it came.
+fn counted(f: &mut fmt::Formatter<'_>, lines: impl Iterator<Item = String>) -> fmt::Result {
+    let mut known: Vec<(String, usize)> = Vec::new();
+    let mut places: HashMap<String, usize> = HashMap::new();
+    for line in lines {
+        match places.get(&line) {
+            Some(&place) => known[place].1 += 1,
+            None => {
+                places.insert(line.clone(), known.len());
+                known.push((line, 1));
+            }
+        }
+    }
+    known.into_iter().try_for_each(|(line, count)| match count {
+        1 => writeln!(f, "  {line}"),
+        _ => writeln!(f, "  {line} ({count} times)"),
+    })
 }
 
 /// The lines of one kernel: each file once, with its line numbers.

@@ -83,9 +83,8 @@ impl<M: Tree<Tensor>> Adam<M, Tensor> {
             let gradient = gradient.cast(dtype);
             let mean = mean * self.beta1 + &gradient * (1.0 - self.beta1);
             let square = square * self.beta2 + gradient.square() * (1.0 - self.beta2);
-            let unbiased = |moment: &Tensor, beta: f64| moment / correction(&count, beta, dtype);
-            let root = unbiased(&square, self.beta2).sqrt() + self.eps;
-            let mut direction = unbiased(&mean, self.beta1) / root;
+            let root = (&square / correction(&count, self.beta2, dtype)).sqrt() + self.eps;
+            let mut direction = &mean / correction(&count, self.beta1, dtype) / root;
             let wide_weight = weight.cast(dtype);
             if self.decay != 0.0 {
                 direction = direction + &wide_weight * self.decay;
