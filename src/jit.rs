@@ -91,7 +91,8 @@ where
         self
     }
 
-    /// Shows every value that the function [taps](Tensor::tap) to `tap`, after each call. Without a callback taps cost nothing.
+    /// Shows every value that the function [taps](Tensor::tap) to `tap`, after each call. Without a callback taps cost nothing. The callback
+    /// must not call the function itself.
     ///
     /// ```
     /// use kiln::prelude::*;

@@ -158,7 +158,8 @@ where
         self
     }
 
-    /// Shows every value that the step [taps](Tensor::tap) to `tap`, after each call. Without a callback taps cost nothing.
+    /// Shows every value that the step [taps](Tensor::tap) to `tap`, after each call. Without a callback taps cost nothing. The callback
+    /// must not call the function itself.
     #[must_use]
     pub fn on_tap(mut self, tap: impl FnMut(&str, &Array) + Send + 'static) -> Self {
         self.compiler.set_tap(Box::new(tap));

@@ -1,8 +1,9 @@
 //! `step`: state updated in place, shared handles respected, nothing lost on errors.
 
-use kiln::Code;
 use kiln::optim::{Adam, Sgd};
+use kiln::passes::Reuse;
 use kiln::prelude::*;
+use kiln::{Code, Options};
 
 use crate::jit::devices;
 
@@ -375,4 +376,62 @@ fn sixteen_bit_weights_keep_wide_moments() {
         assert_eq!(state.1.leaves()[0].dtype(), DType::F32);
         assert!(state.0.to_vec::<half::bf16>().unwrap().iter().all(|w| (w.to_f32() - 0.9).abs() < 0.004));
     }
+}
+
+#[test]
+fn memory_reuse_changes_no_bit_on_any_replay() {
+    let device = Device::cpu();
+    let run = |reuse: Reuse| {
+        let train = step(&device, |w: Tensor, x: Tensor| {
+            let losses = |w: &Tensor| (x.permute([0, 2, 3, 1]) * w).tanh().square().sum([1, 2, 3]);
+            let (loss, first) = value_and_grad(&w, |w| losses(w).sum(..));
+            let (_, second) = value_and_grad(&w, |w| losses(w).sum(..) * 0.5);
+            (w - (first + second) * 0.1, loss)
+        })
+        .options(Options { reuse, ..Options::default() });
+        let mut w = row(&device, &[0.5, -1.5]);
+        let mut seen = Vec::new();
+        for replay in 0..5 {
+            let x: Vec<f32> = (0..8).map(|i| (i + replay) as f32 * 0.3 - 1.0).collect();
+            let x = Array::from_vec(&device, x, [1, 2, 2, 2]).unwrap();
+            seen.push(train.call(&mut w, &x).unwrap().item::<f32>().unwrap().to_bits());
+            seen.extend(floats(&w).iter().map(|w| w.to_bits()));
+        }
+        seen
+    };
+    assert_eq!(run(Reuse::On), run(Reuse::Off));
+}
+
+#[test]
+fn reading_between_steps_changes_no_bit() {
+    for device in devices() {
+        let grow = step(&device, |x: Tensor, (): ()| (x * 1.001 + 0.001, ()));
+        let run = |every: usize| {
+            let mut x = row(&device, &[1.0, 2.0]);
+            for i in 1..=300 {
+                grow.call(&mut x, ()).unwrap();
+                if i % every == 0 {
+                    floats(&x);
+                }
+            }
+            floats(&x).iter().map(|x| x.to_bits()).collect::<Vec<u32>>()
+        };
+        assert_eq!(run(1), run(7));
+        assert_eq!(run(1), run(1000));
+    }
+}
+
+#[test]
+fn only_the_leaves_that_were_shared_are_named() {
+    let device = Device::cpu();
+    let f = step(&device, |state: (Pair<Tensor>, Tensor), (): ()| {
+        let (Pair { a, b }, c) = state;
+        ((Pair { a: a + 1.0, b: b + 1.0 }, c + 1.0), ())
+    });
+    let mut state = (Pair { a: row(&device, &[0.0; 10]), b: row(&device, &[0.0; 10]) }, row(&device, &[0.0; 10]));
+    let kept = state.1.clone();
+    f.call(&mut state, ()).unwrap();
+    f.call(&mut state, ()).unwrap();
+    assert_eq!(f.report().copied, [("state.1".to_owned(), 1)]);
+    assert_eq!((floats(&kept), floats(&state.1)), (vec![0.0; 10], vec![2.0; 10]));
 }
