@@ -16,7 +16,7 @@
 use std::collections::HashMap;
 
 use kiln_ir::{
-    Backend, DType, Graph, GraphBuilder, HostData, Literal, Loc, Node, Op, ScalarOp, TensorType, Value, rebuild,
+    Backend, DType, Graph, GraphBuilder, HostData, Literal, Loc, Node, NodeId, Op, Output, ScalarOp, TensorType, Value, rebuild,
 };
 use kiln_runtime::reference::evaluate;
 use smallvec::smallvec;
@@ -52,6 +52,9 @@ pub(crate) fn check_compiled(graph: &Graph, inputs: &[HostData]) -> Report {
     let mut report = Report::default();
     for (variant, options) in variants() {
         let compiled = Compiled::new(graph, &options);
+        if let Some(defined) = compiled.run_by_definition(inputs) {
+            expected.compare(graph, inputs, &defined, &format!("{variant}, by the definition of plans"));
+        }
         let first = compiled.run(inputs);
         report = expected.compare(graph, inputs, &first, variant);
         if let (Some(others), Some(other)) = (&others, &other) {
@@ -60,6 +63,20 @@ pub(crate) fn check_compiled(graph: &Graph, inputs: &[HostData]) -> Report {
         }
     }
     report
+}
+
+/// Compares the graph with one intermediate value as one more output, for each of them.
+#[track_caller]
+pub(crate) fn check_exposing_each(graph: &Graph, inputs: &[HostData]) {
+    for value in with_all_outputs(graph).1 {
+        if graph.outputs.iter().any(|output| output.value == value) {
+            continue;
+        }
+        let mut exposed = graph.clone();
+        exposed.outputs.push(Output { name: "exposed".into(), value });
+        let outputs = Compiled::new(&exposed, &variants()[0].1).run(inputs);
+        Expected::of(&exposed, inputs).compare(&exposed, inputs, &outputs, &format!("with {value} exposed"));
+    }
 }
 
 /// Compares every node on operands as the CPU computed them.
@@ -75,7 +92,7 @@ pub(crate) fn check_every_node(graph: &Graph, inputs: &[HostData]) {
         let mut allowed = bounds(&node.op, &operands.iter().collect::<Vec<_>>(), &expected);
         widen_by_unrounded_operands(graph, node, &operands, &expected, &mut allowed);
         for (result, expected) in expected.iter().enumerate() {
-            let value = Value { node: kiln_ir::NodeId(index as u32), result: result as u32 };
+            let value = Value { node: NodeId(index as u32), result: result as u32 };
             compare(expected, &seen[&value], &allowed[result], &|| {
                 format!("{value} with every value as an output\n{graph}{}", listed(graph, inputs))
             });
@@ -181,7 +198,7 @@ fn evaluate_moved(graph: &Graph, inputs: &[HostData], trial: Option<u64>) -> Mov
         let mut results = apply(node, &operands);
         let mut bounds = bounds(&node.op, &operands.iter().collect::<Vec<_>>(), &results);
         for (result, (data, bounds)) in results.iter_mut().zip(&mut bounds).enumerate() {
-            let value = Value { node: kiln_ir::NodeId(index as u32), result: result as u32 };
+            let value = Value { node: NodeId(index as u32), result: result as u32 };
             let is_free = may_stay_unrounded(&node.op, data.dtype());
             any_freedom |= used[index] && (is_free || bounds.iter().any(|&bound| bound > 0.0));
             if trial.is_some() {
@@ -328,7 +345,7 @@ pub(crate) fn with_all_outputs(graph: &Graph) -> (Graph, Vec<Value>) {
     let nodes = graph.nodes.iter().enumerate().filter(|(_, node)| !is_input(node));
     let values: Vec<Value> = nodes
         .flat_map(|(index, node)| {
-            (0..node.types.len() as u32).map(move |result| Value { node: kiln_ir::NodeId(index as u32), result })
+            (0..node.types.len() as u32).map(move |result| Value { node: NodeId(index as u32), result })
         })
         .collect();
     let outputs = values.iter().map(|value| (format!("v{}.{}", value.node.0, value.result), *value));

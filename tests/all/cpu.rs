@@ -4,10 +4,13 @@ use kiln_ir::plan::Plan;
 use kiln_ir::{Graph, HostData};
 use kiln_passes::{Fusion, Options, Reuse, compile};
 use kiln_runtime::reference::{Arguments, Walk, run_plan};
+use kiln_runtime::{Argument, Array, Device, Executable};
 
 /// A graph ready to run.
 pub(crate) struct Compiled {
     plan: Plan,
+    device: Device,
+    executable: Executable,
 }
 
 /// The ways of compiling that must all give the same, by name.
@@ -19,24 +22,57 @@ pub(crate) fn variants() -> Vec<(&'static str, Options)> {
     ]
 }
 
+/// Plans with at most this many elements in all buffers are also run by their definition, which is slow.
+const SMALL: usize = 4000;
+
 impl Compiled {
     #[track_caller]
     pub(crate) fn new(graph: &Graph, options: &Options) -> Compiled {
-        match compile(graph, options) {
-            Ok(plan) => Compiled { plan },
+        let plan = match compile(graph, options) {
+            Ok(plan) => plan,
+            Err(error) => panic!("{error}\nfrom\n{graph}"),
+        };
+        let device = Device::cpu();
+        match Executable::new(plan.clone(), &device) {
+            Ok(executable) => Compiled { plan, device, executable },
             Err(error) => panic!("{error}\nfrom\n{graph}"),
         }
     }
 
-    /// Runs the plan by its definition and on the CPU.
+    /// Runs on the CPU; the arguments are kept.
     #[track_caller]
     pub(crate) fn run(&self, inputs: &[HostData]) -> Vec<HostData> {
+        self.call(inputs, Argument::Borrowed)
+    }
+
+    /// Runs on the CPU; the arguments are given up.
+    #[track_caller]
+    pub(crate) fn run_donating(&self, inputs: &[HostData]) -> Vec<HostData> {
+        self.call(inputs, Argument::Donated)
+    }
+
+    #[track_caller]
+    fn call(&self, inputs: &[HostData], argument: fn(Array) -> Argument) -> Vec<HostData> {
+        let arguments = inputs.iter().map(|data| argument(Array::new(&self.device, data).unwrap())).collect();
+        match self.executable.run(arguments) {
+            Ok(results) => results.iter().map(|array| array.to_host().unwrap()).collect(),
+            Err(error) => panic!("{error}\nin {:#?}", self.plan),
+        }
+    }
+
+    /// The results by the definition of plans, where that is quick: with points in either order, arguments kept and given up.
+    #[track_caller]
+    pub(crate) fn run_by_definition(&self, inputs: &[HostData]) -> Option<Vec<HostData>> {
+        let elements: usize = self.plan.buffers.iter().map(|buffer| buffer.ty.shape.num_elements()).sum();
+        if elements > SMALL {
+            return None;
+        }
         let run = |walk, arguments| match run_plan(&self.plan, inputs, walk, arguments) {
             Ok(results) => results,
             Err(error) => panic!("{error}\nin {:#?}", self.plan),
         };
         let forward = run(Walk::Forward, Arguments::Lent);
-        assert!(forward == run(Walk::Backward, Arguments::Donated), "order of points matters in {:#?}", self.plan);
-        forward
+        assert!(forward == run(Walk::Backward, Arguments::Donated), "the order of points matters in {:#?}", self.plan);
+        Some(forward)
     }
 }

@@ -9,6 +9,7 @@ mod command;
 mod composites;
 mod cpu;
 mod data;
+mod faults;
 mod files;
 mod fusion;
 mod gradients;
