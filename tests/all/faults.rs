@@ -28,8 +28,8 @@ mod memory;
 mod random_draws;
 
 use kiln_ir::{
-    Axes, Backend, DType, Graph, GraphBuilder, HostData, Literal, Loc, Op, Precision, ReduceKind, ScalarOp, ScatterKind, Shape,
-    TensorType, Value,
+    Axes, Backend, DType, Graph, GraphBuilder, HostData, Literal, Loc, Op, Precision, ReduceKind, ScalarOp,
+    ScatterKind, Shape, TensorType, Value,
 };
 use kiln_runtime::reference::evaluate;
 
@@ -50,7 +50,10 @@ pub(crate) struct Program {
 /// The elements of an output, row-major.
 enum Expected {
     /// These, bit for bit but for NaN; or where `relative` is not 0 within that.
-    Floats { values: Vec<f64>, relative: f64 },
+    Floats {
+        values: Vec<f64>,
+        relative: f64,
+    },
     Ints(Vec<i128>),
     /// Whatever the reference says.
     Any,

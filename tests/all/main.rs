@@ -21,6 +21,7 @@ mod ops;
 mod pages;
 mod plans;
 mod random;
+mod random_cpu;
 mod state;
 mod text;
 mod tolerance;

@@ -282,9 +282,8 @@ fn d12_tall_products_with_odd_extents_are_right_in_every_row() {
         let mut p = Program::new();
         let x: Vec<f64> = (0..m * k).map(|index| (index % 11) as f64 - 5.0).collect();
         let y: Vec<f64> = (0..k * n).map(|index| (index % 7) as f64 - 3.0).collect();
-        let right: Vec<f64> = (0..m * n)
-            .map(|index| (0..k).map(|i| x[index / n * k + i] * y[i * n + index % n]).sum())
-            .collect();
+        let right: Vec<f64> =
+            (0..m * n).map(|index| (0..k).map(|i| x[index / n * k + i] * y[i * n + index % n]).sum()).collect();
         let (x, y) = (p.f32(&[m, k], &x), p.f32(&[k, n], &y));
         let product = p.matmul(x, y);
         p.expect(product, &right);

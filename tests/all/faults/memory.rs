@@ -9,7 +9,8 @@ use crate::cpu::{Compiled, variants};
 
 /// The variants with every pair of equally typed argument and output of the same number given up.
 fn donating(pairs: &[(usize, usize)]) -> Vec<(String, Options)> {
-    let donate = |(name, options): (&str, Options)| (format!("{name}, donating"), Options { donate: pairs.to_vec(), ..options });
+    let donate =
+        |(name, options): (&str, Options)| (format!("{name}, donating"), Options { donate: pairs.to_vec(), ..options });
     variants().into_iter().map(donate).collect()
 }
 
@@ -262,7 +263,12 @@ fn d10_branches_do_not_pile_up_in_memory() {
     let fused = compile(&graph, &Options::default()).unwrap();
     let apart = compile(&graph, &Options { fusion: Fusion::Off, ..Options::default() }).unwrap();
     let one = side * side * 4;
-    assert!(fused.peak_bytes() <= apart.peak_bytes() + one, "{} bytes against {}", fused.peak_bytes(), apart.peak_bytes());
+    assert!(
+        fused.peak_bytes() <= apart.peak_bytes() + one,
+        "{} bytes against {}",
+        fused.peak_bytes(),
+        apart.peak_bytes()
+    );
 }
 
 #[test]

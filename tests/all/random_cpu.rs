@@ -1,0 +1,77 @@
+//! Random graphs: the optimised plan on the CPU gives what the reference gives.
+//!
+//! Each case goes through [`check`]: the whole graph in every variant, replayed, with its inputs baked in, and every node on the operands that
+//! the CPU computed. Elements that stand at an edge (a comparison, a floor, a cast to an integer within tolerance of where it jumps) are
+//! skipped, and their share is held under one in a hundred.
+
+use std::cell::Cell;
+
+use proptest::test_runner::{Config as ProptestConfig, FileFailurePersistence, TestRunner};
+
+use crate::check::{Report, check, check_every_node};
+use crate::random::{Case, Config, Customs, Numbers, Ops, Values, cases, graph_from_seed};
+
+/// Runs `count` random cases through a check; the smallest failing one is shown.
+#[track_caller]
+fn check_random(config: Config, count: u32, check_case: fn(&Case) -> Report) {
+    let persistence = FileFailurePersistence::Off;
+    let settings =
+        ProptestConfig { cases: count, failure_persistence: Some(Box::new(persistence)), ..ProptestConfig::default() };
+    let (elements, skipped) = (Cell::new(0), Cell::new(0));
+    let outcome = TestRunner::new(settings).run(&cases(config), |case| {
+        let report = check_case(&case);
+        elements.set(elements.get() + report.elements);
+        skipped.set(skipped.get() + report.skipped);
+        Ok(())
+    });
+    if let Err(failure) = outcome {
+        panic!("{failure}");
+    }
+    let (elements, skipped) = (elements.get(), skipped.get());
+    assert!(elements > 0, "nothing was compared");
+    assert!(100 * skipped < elements, "{skipped} of {elements} elements were skipped");
+}
+
+fn in_all_ways(case: &Case) -> Report {
+    check(&case.graph, &case.inputs)
+}
+
+/// For values that jump or overflow everywhere: only node by node, where no error is handed on.
+fn node_by_node(case: &Case) -> Report {
+    check_every_node(&case.graph, &case.inputs);
+    let outputs = case.graph.outputs.iter().map(|output| case.graph.ty(output.value).shape.num_elements());
+    Report { elements: outputs.sum::<usize>().max(1), skipped: 0 }
+}
+
+#[test]
+fn random_graphs_of_continuous_ops_match() {
+    check_random(Config { ops: Ops::Continuous, ..Config::default() }, 200, in_all_ways);
+}
+
+#[test]
+fn random_graphs_of_all_ops_match_on_dyadic_numbers() {
+    check_random(Config { numbers: Numbers::Dyadic, ..Config::default() }, 200, in_all_ways);
+}
+
+#[test]
+fn random_graphs_of_all_ops_match_node_by_node() {
+    check_random(Config::default(), 200, node_by_node);
+}
+
+#[test]
+fn random_graphs_of_wild_values_match_node_by_node() {
+    check_random(Config { values: Values::Wild, numbers: Numbers::Edgy, ..Config::default() }, 200, node_by_node);
+}
+
+#[test]
+fn random_graphs_with_custom_ops_match() {
+    check_random(Config { ops: Ops::Continuous, customs: Customs::WithBody, ..Config::default() }, 100, in_all_ways);
+}
+
+#[test]
+fn long_random_graphs_match_node_by_node() {
+    for seed in 0..20 {
+        let config = Config { steps: 80, max_elements: 2000, ..Config::default() };
+        node_by_node(&graph_from_seed(&config, seed));
+    }
+}
