@@ -202,13 +202,11 @@ fn evaluate_moved(graph: &Graph, inputs: &[HostData], trial: Option<u64>) -> Mov
         let mut bounds = bounds(&node.op, &operands.iter().collect::<Vec<_>>(), &results);
         for (result, (data, bounds)) in results.iter_mut().zip(&mut bounds).enumerate() {
             let value = Value { node: NodeId(index as u32), result: result as u32 };
-            let is_free = may_stay_unrounded(&node.op, data.dtype());
-            any_freedom |= used[index] && (is_free || bounds.iter().any(|&bound| bound > 0.0));
+            let lent: Vec<&HostData> = operands.iter().collect();
+            let loose = unrounded(&node.op, &lent, data).unwrap_or_else(|| vec![0.0; bounds.len()]);
+            let reaches: Vec<f64> = bounds.iter().zip(&loose).map(|(&bound, &loose)| bound.max(loose)).collect();
+            any_freedom |= used[index] && reaches.iter().any(|&reach| reach > f64::MIN_POSITIVE);
             if trial.is_some() {
-                let reach = |(element, &bound): (Literal, &f64)| {
-                    if is_free { bound.max(ulp(data.dtype(), element.to_f64())) } else { bound }
-                };
-                let reaches: Vec<f64> = data.elements().zip(&*bounds).map(reach).collect();
                 *data = moved(data, &reaches, &mut source);
             }
             values.insert(value, data.clone());
@@ -232,7 +230,7 @@ fn moved(data: &HostData, reaches: &[f64], source: &mut Source) -> HostData {
         .elements()
         .zip(reaches)
         .map(|(element, &reach)| {
-            if reach == 0.0 || !element.dtype().is_float() {
+            if reach <= f64::MIN_POSITIVE || !element.dtype().is_float() {
                 return element;
             }
             let sign = if source.next().is_multiple_of(2) { 1.0 } else { -1.0 };
@@ -242,12 +240,21 @@ fn moved(data: &HostData, reaches: &[f64], source: &mut Source) -> HostData {
     HostData::from_literals(data.dtype(), data.shape(), &elements).expect("as many elements as before")
 }
 
-/// Results that a kernel may use before they are rounded: a product in a fused multiply-add, and a 16-bit matrix product in its epilogue.
-fn may_stay_unrounded(op: &Op, dtype: DType) -> bool {
+/// How far each element of a result may be from what a kernel goes on with instead, unrounded: a product in a fused multiply-add, and a
+/// 16-bit matrix product in its epilogue. `None` where the op's results are always rounded.
+fn unrounded(op: &Op, operands: &[&HostData], result: &HostData) -> Option<Vec<f64>> {
+    let dtype = result.dtype();
     match op {
-        Op::Scalar(ScalarOp::Mul) => dtype.is_float(),
-        Op::MatMul { .. } => matches!(dtype, DType::F16 | DType::BF16),
-        _ => false,
+        Op::Scalar(ScalarOp::Mul) if dtype.is_float() => {
+            let pairs = operands[0].elements().zip(operands[1].elements()).zip(result.elements());
+            let exact = |x: f64, y: f64, product: f64| x.mul_add(y, -product) == 0.0 || !product.is_finite();
+            let reach = |x: f64, y: f64, product: f64| if exact(x, y, product) { 0.0 } else { ulp(dtype, product) };
+            Some(pairs.map(|((x, y), product)| reach(x.to_f64(), y.to_f64(), product.to_f64())).collect())
+        }
+        Op::MatMul { .. } if matches!(dtype, DType::F16 | DType::BF16) => {
+            Some(result.elements().map(|element| ulp(dtype, element.to_f64())).collect())
+        }
+        _ => None,
     }
 }
 
@@ -259,32 +266,33 @@ fn widen_by_unrounded_operands(
     expected: &[HostData],
     bounds: &mut [Vec<f64>],
 ) {
-    let free: Vec<bool> = node
+    let loose: Vec<Option<Vec<f64>>> = node
         .operands
         .iter()
-        .map(|&operand| {
-            let made = &graph.node(through_views(graph, operand)).op;
-            let product = matches!(made, Op::Scalar(ScalarOp::Mul));
+        .zip(operands)
+        .map(|(&operand, data)| {
+            let made = graph.node(through_views(graph, operand));
+            let product = matches!(made.op, Op::Scalar(ScalarOp::Mul));
             let adds = matches!(node.op, Op::Scalar(ScalarOp::Add | ScalarOp::Sub));
-            may_stay_unrounded(made, graph.ty(operand).dtype) && (adds || !product)
+            let wide = matches!(made.op, Op::MatMul { .. }) && data.dtype().size() == 2;
+            (data.dtype().is_float() && (wide || (product && adds)))
+                .then(|| data.elements().map(|element| ulp(element.dtype(), element.to_f64())).collect())
         })
         .collect();
-    if !free.contains(&true) {
+    if loose.iter().all(Option::is_none) {
         return;
     }
     for trial in 0..TRIALS {
         let mut source = Source::new(trial);
-        let moved: Vec<HostData> = operands
+        let shaken: Vec<HostData> = operands
             .iter()
-            .zip(&free)
-            .map(|(data, &free)| {
-                let reaches: Vec<f64> =
-                    data.elements().map(|x| if free { ulp(x.dtype(), x.to_f64()) } else { 0.0 }).collect();
-                moved(data, &reaches, &mut source)
+            .zip(&loose)
+            .map(|(data, loose)| {
+                loose.as_ref().map_or_else(|| data.clone(), |reaches| moved(data, reaches, &mut source))
             })
             .collect();
-        for ((bounds, expected), moved) in bounds.iter_mut().zip(expected).zip(&apply(node, &moved)) {
-            widen(bounds, expected, moved, 2.0);
+        for ((bounds, expected), shaken) in bounds.iter_mut().zip(expected).zip(&apply(node, &shaken)) {
+            widen(bounds, expected, shaken, 2.0);
         }
     }
 }

@@ -5,21 +5,23 @@
 //!
 //! | cases | where |
 //! |---|---|
-//! | A2 A3 A4 A5 A12 A45 D4 D5 D6 D10 C9 | `memory` |
+//! | A2 A3 A4 A5 A12 A45 C9 D4 D6 D10 | `memory` |
 //! | U-A6 A8 A9 A10 A11 A32 A33 A34 A43 A44 A46 B11 B12 B15 | `layout` |
 //! | A13 A14 A23 A24 A25 A26 A27 A29 A30 A37 A40 A41 U-A42 B14 | `floats` |
 //! | A16 A17 A18 A19 A20 A21 B8 B19 | `integers` |
 //! | A35 A36 | `random_draws` |
+//! | U-A39 C20 D1 D2 U-D3 D5 D9 | `arrays` |
 //! | B1 B2 B4 B6 B10 B13 B16 B18 B20 D11 D12 | `degenerate` |
 //!
 //! Later, with what they need:
 //!
-//! - A38 (32-bit element indices), B3 to B7 as limits of a device, the texts of B1 and B2: with the emitters; the CPU counts in 64 bits and
+//! - A38 (32-bit element indices), the texts of B1 and B2: with the emitters; the CPU counts in 64 bits and
 //!   has no shader. Here they run for their numbers.
-//! - U-A39 (a loop without reads), D7 (two queues), U-D3 (moved inputs of a device graph): with asynchronous devices; a CPU call is over
-//!   when it returns.
-//! - D1, D2, D9 and all of (c): need arrays, `jit` and capture, and stand with their tests. (e) stands with the gradients.
+//! - D7 (two queues), the lost device of D9: with asynchronous devices; a CPU call is over when it returns.
+//! - B3, B5 and B7: with devices that have such limits and lack such dtypes.
+//! - (c) needs `jit` and capture and stands with their tests, (e) with the gradients, (f) with the diagnostics.
 
+mod arrays;
 mod degenerate;
 mod floats;
 mod integers;

@@ -6,7 +6,7 @@
 
 use std::cell::Cell;
 
-use proptest::test_runner::{Config as ProptestConfig, FileFailurePersistence, TestRunner};
+use proptest::test_runner::TestRunner;
 
 use crate::check::{Report, check, check_every_node};
 use crate::random::{Case, Config, Customs, Numbers, Ops, Values, cases, graph_from_seed};
@@ -14,11 +14,8 @@ use crate::random::{Case, Config, Customs, Numbers, Ops, Values, cases, graph_fr
 /// Runs `count` random cases through a check; the smallest failing one is shown.
 #[track_caller]
 fn check_random(config: Config, count: u32, check_case: fn(&Case) -> Report) {
-    let persistence = FileFailurePersistence::Off;
-    let settings =
-        ProptestConfig { cases: count, failure_persistence: Some(Box::new(persistence)), ..ProptestConfig::default() };
     let (elements, skipped) = (Cell::new(0), Cell::new(0));
-    let outcome = TestRunner::new(settings).run(&cases(config), |case| {
+    let outcome = TestRunner::new(crate::seeded(count)).run(&cases(config), |case| {
         let report = check_case(&case);
         elements.set(elements.get() + report.elements);
         skipped.set(skipped.get() + report.skipped);
@@ -45,27 +42,27 @@ fn node_by_node(case: &Case) -> Report {
 
 #[test]
 fn random_graphs_of_continuous_ops_match() {
-    check_random(Config { ops: Ops::Continuous, ..Config::default() }, 200, in_all_ways);
+    check_random(Config { ops: Ops::Continuous, ..Config::default() }, 500, in_all_ways);
 }
 
 #[test]
 fn random_graphs_of_all_ops_match_on_dyadic_numbers() {
-    check_random(Config { numbers: Numbers::Dyadic, ..Config::default() }, 200, in_all_ways);
+    check_random(Config { numbers: Numbers::Dyadic, ..Config::default() }, 500, in_all_ways);
 }
 
 #[test]
 fn random_graphs_of_all_ops_match_node_by_node() {
-    check_random(Config::default(), 200, node_by_node);
+    check_random(Config::default(), 1000, node_by_node);
 }
 
 #[test]
 fn random_graphs_of_wild_values_match_node_by_node() {
-    check_random(Config { values: Values::Wild, numbers: Numbers::Edgy, ..Config::default() }, 200, node_by_node);
+    check_random(Config { values: Values::Wild, numbers: Numbers::Edgy, ..Config::default() }, 1000, node_by_node);
 }
 
 #[test]
 fn random_graphs_with_custom_ops_match() {
-    check_random(Config { ops: Ops::Continuous, customs: Customs::WithBody, ..Config::default() }, 100, in_all_ways);
+    check_random(Config { ops: Ops::Continuous, customs: Customs::WithBody, ..Config::default() }, 300, in_all_ways);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! - Ops whose every bit IEEE 754 fixes ([`kiln_ir::Exactness::Exact`]), casts, views, gathers, maxima: exact, the sign of zero included.
 //! - Transcendental functions: a few units in the last place of the result ([`ulps`]).
 //! - Whatever adds up many floats (sums, running sums, matrix products, scatter-add): a bound on the rounding of its additions, in proportion
-//!   to the sum of the absolute values ([`additions`]), because order is free.
+//!   to the sum of the absolute values ([`additions`]), because order is free. Where no order rounds, as with small whole numbers, exact.
 //! - An infinity here and a finite value there agree where the finite one is within the bound of the largest number.
 //!
 //! These are bounds for one op on the very same operands. What they come to in a whole graph is worked out in [`crate::check`].
@@ -54,7 +54,10 @@ fn bounds_of_one(op: &Op, operands: &[&HostData], result: &HostData) -> Vec<f64>
     let accumulator = dtype.accumulator();
     let of_magnitude = |count: usize| {
         let magnitudes = in_f64(op, operands, &magnitude);
+        let exact_up_to = quantum_of_sums(op, operands) / unit(dtype);
         let error = |(sum, value): (Literal, Literal)| match sum.to_f64() {
+            // Every partial sum is a number of the accumulator: only the sign of a zero is free.
+            sum if sum <= exact_up_to => f64::MIN_POSITIVE,
             // A partial sum may pass the largest number, depending on the order.
             sum if sum > largest(accumulator) => f64::INFINITY,
             sum => {
@@ -117,6 +120,25 @@ fn bounds_of_one(op: &Op, operands: &[&HostData], result: &HostData) -> Vec<f64>
         | Op::Mark
         | Op::Barrier => exact(),
     }
+}
+
+/// A number of which everything that is added up is a multiple.
+fn quantum_of_sums(op: &Op, operands: &[&HostData]) -> f64 {
+    let floats = operands.iter().filter(|data| data.dtype().is_float()).map(|data| quantum(data));
+    if let Op::MatMul { .. } = op { floats.product() } else { floats.fold(f64::INFINITY, f64::min) }
+}
+
+/// The largest power of two of which every finite element is a multiple; infinite where all are 0.
+fn quantum(data: &HostData) -> f64 {
+    let lowest_bit = |value: f64| {
+        let mut power = ulp(DType::F64, value);
+        while (value / (2.0 * power)).fract() == 0.0 {
+            power *= 2.0;
+        }
+        power
+    };
+    let values = data.elements().map(Literal::to_f64).filter(|value| value.is_finite() && *value != 0.0);
+    values.map(lowest_bit).fold(f64::INFINITY, f64::min)
 }
 
 /// The op in f64, on its float operands after `change`.
@@ -241,4 +263,18 @@ fn agreement_is_exact_where_the_bound_is_zero() {
     assert!(!agree(f32s(f64::INFINITY), f32s(f64::from(f32::MAX)), 0.0));
     assert!(!agree(f32s(f64::INFINITY), f32s(f64::NEG_INFINITY), 1e32));
     assert!(!agree(f32s(f64::INFINITY), f32s(1.0), 1e32));
+}
+
+#[test]
+fn sums_of_small_whole_numbers_must_be_exact() {
+    let data = |values: &[f64]| {
+        let literals: Vec<Literal> = values.iter().map(|&value| Literal::from_f64(DType::F32, value)).collect();
+        HostData::from_literals(DType::F32, [values.len()], &literals).unwrap()
+    };
+    let sum = Op::Reduce { kind: ReduceKind::Sum, axes: kiln_ir::Axes::one(0) };
+    let bound = |values: &[f64]| bounds(&sum, &[&data(values)], &[data(&[values.iter().sum()])])[0][0];
+    assert_eq!(bound(&[1.0, -3.0, 0.25]), f64::MIN_POSITIVE);
+    assert_eq!(bound(&[16_777_215.0, 1.0]), f64::MIN_POSITIVE);
+    assert!(bound(&[16_777_216.0, 1.0]) > 1.0);
+    assert!(bound(&[0.1, 0.2]) > 1e-9);
 }

@@ -162,7 +162,7 @@ fn a21_division_at_its_edges_has_a_value_however_it_is_computed() {
     };
     for fixed in 0..4 {
         let mut p = Program::new();
-        let mut value = |p: &mut Program, bit: i32, values: [i128; 2]| {
+        let value = |p: &mut Program, bit: i32, values: [i128; 2]| {
             if fixed & bit != 0 { constant(p, values) } else { p.ints(DType::I32, &[2], &values) }
         };
         let n = value(&mut p, 1, numerators);
