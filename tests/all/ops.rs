@@ -154,7 +154,7 @@ fn check_elementwise(op: &Op, dtypes: &[DType]) {
     }
     let (graph, inputs) = elementwise(op.clone(), dtypes, &[13], &vec![Layout::Plain; dtypes.len()], 3);
     check(&graph, &inputs);
-    for (seed, layouts) in turns(dtypes.len()).enumerate() {
+    for (seed, layouts) in turns(dtypes.len()).enumerate().step_by(2) {
         let (graph, inputs) = elementwise(op.clone(), dtypes, LARGE_SHAPE, &layouts, seed as u64);
         check_compiled(&graph, &inputs);
     }

@@ -6,6 +6,7 @@
 
 use std::cell::Cell;
 
+use kiln_ir::DType;
 use proptest::test_runner::TestRunner;
 
 use crate::check::{Report, check, check_every_node};
@@ -70,5 +71,28 @@ fn long_random_graphs_match_node_by_node() {
     for seed in 0..20 {
         let config = Config { steps: 80, max_elements: 2000, ..Config::default() };
         node_by_node(&graph_from_seed(&config, seed));
+    }
+}
+
+/// The graph of a scalar `"loss"` with its gradients with regard to all float arguments.
+fn with_gradients(case: &Case) -> Case {
+    let names = (0..case.graph.inputs.len()).filter(|&index| case.inputs[index].dtype().is_float());
+    let names: Vec<&str> = names.filter_map(|index| case.graph.input_name(index)).collect();
+    let graph = kiln_ir::grad::append(&case.graph, "loss", &names).unwrap();
+    Case { graph, inputs: case.inputs.clone() }
+}
+
+#[test]
+fn gradients_of_random_graphs_match_in_all_ways() {
+    check_random(Config::smooth(), 100, |case| in_all_ways(&with_gradients(case)));
+    let single = Config { dtypes: vec![DType::F32], ..Config::smooth() };
+    check_random(single, 100, |case| in_all_ways(&with_gradients(case)));
+}
+
+#[test]
+fn gradients_of_random_graphs_with_kinks_match_node_by_node() {
+    for dtype in [DType::F32, DType::F16, DType::BF16, DType::F64] {
+        let config = Config { dtypes: vec![dtype], ..Config::differentiable() };
+        check_random(config, 100, |case| node_by_node(&with_gradients(case)));
     }
 }
