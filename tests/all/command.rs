@@ -294,3 +294,27 @@ fn run_refuses_backends_that_are_not_here_and_files_that_are_no_arrays() {
     assert!(text.starts_with("error[K1002]: step.kiln: is no .npy file"), "{text}");
     assert_eq!(folder.kiln(&["run", "step.kiln", "--out", "out", "--backend", "abacus"]).status.code(), Some(2));
 }
+
+#[test]
+fn run_of_a_printed_capture_gives_the_numbers_of_the_api() {
+    use kiln::prelude::*;
+    let program = |x: Tensor| {
+        let table: Vec<f32> = (0..100).map(|number| (number as f32).sin()).collect();
+        let table = x.scope().constant(table);
+        value_and_grad(&x, |x| ((x + table).gelu() * 0.1).exp().mean(..)).1
+    };
+    let device = Device::cpu();
+    let data = floats(&[2, 100], &(0..200).map(|number| f64::from(number) / 64.0 - 1.0).collect::<Vec<f64>>());
+    let expected = jit(&device, program).call(&Array::new(&device, &data).unwrap()).unwrap().to_host().unwrap();
+
+    let captured = CaptureDevice::new(Backend::Cpu)
+        .capture_scope(|scope| program(scope.input("x", DType::F32, [2, 100])))
+        .unwrap();
+    let folder = Folder::new();
+    kiln::graph_file::write_graph(&folder.path("step.kiln"), &captured.graph).unwrap();
+    write_npy(&folder.path("x.npy"), &data).unwrap();
+    let printed = fine(folder.kiln(&["run", "step.kiln", "--input", "x=x.npy", "--out", "out"]));
+    assert!(folder.path("step.safetensors").exists() && printed.ends_with(".npy: f32[2, 100]\n"), "{printed}");
+    let name = format!("{}.npy", captured.graph.outputs[0].name);
+    assert_eq!(read_npy(&folder.path("out").join(name)).unwrap(), expected);
+}

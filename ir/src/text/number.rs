@@ -97,6 +97,20 @@ mod tests {
     }
 
     #[test]
+    fn a_decimal_is_rounded_once() {
+        // Each lies a little beyond the middle of two neighbours, less than f32 can tell.
+        let cases = [
+            (DType::F16, "1.000488281250001", 1.0 + 1.0 / 1024.0),
+            (DType::F16, "1.001464843749999", 1.0 + 1.0 / 1024.0),
+            (DType::BF16, "1.003906250000001", 1.0 + 1.0 / 128.0),
+            (DType::BF16, "1.011718749999999", 1.0 + 1.0 / 128.0),
+        ];
+        for (dtype, text, expected) in cases {
+            assert_eq!(Literal::parse(dtype, text).unwrap().to_f64(), expected, "{text} as {dtype}");
+        }
+    }
+
+    #[test]
     fn what_a_dtype_cannot_hold_is_refused() {
         let cases = [
             (DType::U8, "256"),
