@@ -370,6 +370,10 @@ fn common_domain(
     if group.shell == Shell::MatMul {
         return Err(Blocked::Complete);
     }
+    // Over axes of extent 1 alone there is nothing to fold: its outer level is the full one, which other folds of the group would break.
+    if own.extents().1.is_empty() {
+        return Err(Blocked::Space);
+    }
     // A reduction joins a group that iterates the same full space, and that reduces nothing yet or the same axes.
     if group.domain.level(&own.shape) != Some(Level::Full) {
         return Err(Blocked::Space);

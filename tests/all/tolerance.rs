@@ -132,7 +132,7 @@ fn quantum_of_sums(op: &Op, operands: &[&HostData]) -> f64 {
 fn quantum(data: &HostData) -> f64 {
     let lowest_bit = |value: f64| {
         let mut power = ulp(DType::F64, value);
-        while (value / (2.0 * power)).fract() == 0.0 {
+        while power < value.abs() && (value / (2.0 * power)).fract() == 0.0 {
             power *= 2.0;
         }
         power
