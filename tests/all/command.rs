@@ -305,7 +305,7 @@ fn run_of_a_printed_capture_gives_the_numbers_of_the_api() {
     };
     let device = Device::cpu();
     let data = floats(&[2, 100], &(0..200).map(|number| f64::from(number) / 64.0 - 1.0).collect::<Vec<f64>>());
-    let expected = jit(&device, program).call(&Array::new(&device, &data).unwrap()).unwrap().to_host().unwrap();
+    let expected = jit(&device, program).call(Array::new(&device, &data).unwrap()).unwrap().to_host().unwrap();
 
     let captured = CaptureDevice::new(Backend::Cpu)
         .capture_scope(|scope| program(scope.input("x", DType::F32, [2, 100])))

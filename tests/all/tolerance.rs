@@ -52,7 +52,7 @@ fn bounds_of_one(op: &Op, operands: &[&HostData], result: &HostData) -> Vec<f64>
         return exact();
     }
     let accumulator = dtype.accumulator();
-    let of_magnitude = |count: usize| {
+    let of_magnitude = |count: usize, additions: f64| {
         let magnitudes = in_f64(op, operands, &magnitude);
         let exact_up_to = quantum_of_sums(op, operands) / unit(dtype);
         let error = |(sum, value): (Literal, Literal)| match sum.to_f64() {
@@ -62,7 +62,7 @@ fn bounds_of_one(op: &Op, operands: &[&HostData], result: &HostData) -> Vec<f64>
             sum if sum > largest(accumulator) => f64::INFINITY,
             sum => {
                 let underflow = count as f64 * ulp(accumulator, 0.0);
-                additions(count) * unit(dtype) * sum + underflow + ulp(dtype, value.to_f64())
+                additions * unit(dtype) * sum + underflow + ulp(dtype, value.to_f64())
             }
         };
         magnitudes.elements().zip(result.elements()).map(error).collect()
@@ -86,18 +86,26 @@ fn bounds_of_one(op: &Op, operands: &[&HostData], result: &HostData) -> Vec<f64>
         Op::Reduce { kind, axes } => {
             let count = axes.iter().map(|&axis| extent(0, axis)).product();
             match kind {
-                ReduceKind::Sum => of_magnitude(count),
+                ReduceKind::Sum => of_magnitude(count, additions(count)),
                 ReduceKind::Prod => of_value(count),
                 ReduceKind::Max | ReduceKind::Min | ReduceKind::ArgMax | ReduceKind::ArgMin => exact(),
             }
         }
         Op::Scan { kind, axis, .. } => match kind {
-            ScanKind::Sum => of_magnitude(extent(0, *axis)),
+            // A running sum has one accumulator, and there is no float wider than f64.
+            ScanKind::Sum if dtype == DType::F64 => of_magnitude(extent(0, *axis), extent(0, *axis) as f64),
+            ScanKind::Sum => of_magnitude(extent(0, *axis), additions(extent(0, *axis))),
             ScanKind::Prod => of_value(extent(0, *axis)),
             ScanKind::Max | ScanKind::Min => exact(),
         },
-        Op::MatMul { .. } => of_magnitude(extent(0, operands[0].shape().rank() - 1)),
-        Op::Scatter { kind: ScatterKind::Add, .. } => of_magnitude(operands[2].shape().num_elements()),
+        Op::MatMul { .. } => {
+            let count = extent(0, operands[0].shape().rank() - 1);
+            of_magnitude(count, additions(count))
+        }
+        Op::Scatter { kind: ScatterKind::Add, .. } => {
+            let count = operands[2].shape().num_elements();
+            of_magnitude(count, additions(count))
+        }
         Op::Scatter { kind: ScatterKind::Set | ScatterKind::Max, .. } => exact(),
         Op::Custom(_) => vec![f64::INFINITY; result.shape().num_elements()],
         Op::Input { .. }
