@@ -1,6 +1,6 @@
 //! Random numbers made on the host: initial weights and shuffles, the same on every machine.
 //!
-//! Numbers inside a compiled function come from a [`Key`](crate::Key); both use Philox 4x32-10, and neither has global state.
+//! Numbers inside a compiled function come from a [`Key`]; both use Philox 4x32-10, and neither has global state.
 
 use kiln_capture::Key;
 use kiln_ir::{Result, philox};

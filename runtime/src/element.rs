@@ -4,7 +4,7 @@ use bytemuck::{CheckedBitPattern, NoUninit};
 use half::{bf16, f16};
 use kiln_ir::{DType, Literal};
 
-/// A Rust type that stands for an element type: `f32`, `f64`, [`f16`], [`bf16`], `i8`, `u8`, `i32`, `u32`, `i64`, `bool`.
+/// A Rust type that stands for an element type: `f32`, `f64`, `f16`, `bf16`, `i8`, `u8`, `i32`, `u32`, `i64`, `bool`.
 ///
 /// ```
 /// use kiln_ir::DType;

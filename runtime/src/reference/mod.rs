@@ -4,7 +4,7 @@
 //! elementwise ops. It shares nothing with lowering, kernels or the CPU backend, because they are tested against it. Clear comes before
 //! quick; a few million elements are still no trouble.
 //!
-//! - Every element is a [`Literal`], its bits in a `u64` of an `ndarray` array ([`tensor`]). Moving elements about never touches a bit.
+//! - Every element is a `Literal`, its bits in a `u64` of an `ndarray` array (`tensor`). Moving elements about never touches a bit.
 //! - Elementwise ops: [`kiln_ir::ScalarOp::eval`] per element: floats in `f64`, integers in `i128`, rounded or wrapped once to the dtype.
 //! - Sums, products, running ones, matrix products and scatter-add accumulate floats in `f64` and round once at the end; integers wrap
 //!   at their width.
