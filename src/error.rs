@@ -1,14 +1,19 @@
 //! The error of every fallible call: diagnostics that show the user's own lines.
 
 use std::fmt;
+use std::io::Write;
 use std::ops::Deref;
+use std::process::ExitCode;
 
+use kiln_capture::source_text;
 use kiln_ir::tree::Mismatch;
-use kiln_ir::{Code, Diagnostic, Diagnostics};
+use kiln_ir::{Code, Color, Diagnostic, Diagnostics, Rendering};
 use kiln_runtime::RunError;
 
-/// One or more diagnostics. `Display` and `Debug` print them whole, with the source lines where the files can be read, so that
-/// `fn main() -> kiln::Result<()>` shows them as they are meant to be seen.
+/// One or more diagnostics. `Display` is the whole text, with the user's source lines where the files can be read.
+///
+/// Rust prints the `Debug` form of what `fn main() -> kiln::Result<()>` returns: `{:?}` is the same text, so that it shows mistakes as they
+/// are meant to be seen, without colour. `{:#?}` is the data. [`kiln::main`](crate::main) prints in colour on a terminal.
 ///
 /// ```
 /// fn read() -> kiln::Result<Vec<i32>> {
@@ -37,7 +42,38 @@ impl Error {
 
 /// The whole text of diagnostics, with the user's source lines where the files can be read.
 pub fn render(diagnostics: &Diagnostics) -> String {
-    diagnostics.render(&|path| std::fs::read_to_string(path).ok())
+    diagnostics.render(&source_text)
+}
+
+/// As [`render`], with the escape codes that colour it on a terminal. Print it through a stream that takes them away elsewhere, such as those
+/// of `anstream`.
+pub fn render_colored(diagnostics: &Diagnostics) -> String {
+    diagnostics.render_as(&Rendering { color: Color::Ansi, ..Rendering::plain(&source_text) })
+}
+
+/// The body of a `main` whose mistakes are printed to the standard error, in colour on a terminal, plain elsewhere and where `NO_COLOR` is set.
+/// The exit code is 0, or 1 after a mistake.
+///
+/// ```
+/// use kiln::prelude::*;
+///
+/// fn main() -> std::process::ExitCode {
+///     kiln::main(|| {
+///         let double = jit(&Device::cpu(), |x: Tensor| &x + &x);
+///         assert_eq!(double.call(4.0)?.item::<f32>()?, 8.0);
+///         Ok(())
+///     })
+/// }
+/// ```
+pub fn main(body: impl FnOnce() -> Result<()>) -> ExitCode {
+    match body() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Where nobody listens there is nothing to be said.
+            let _ = anstream::stderr().write_all(render_colored(&error).as_bytes());
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// The page of a documented error: what it means, a failing snippet, the mended snippet. `None` for an unknown code.
@@ -66,6 +102,9 @@ impl fmt::Display for Error {
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.alternate() {
+            return f.debug_tuple("Error").field(&self.0).finish();
+        }
         // `main` prints `Error: ` before this.
         f.write_str("\n")?;
         fmt::Display::fmt(self, f)

@@ -7,8 +7,10 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use kiln_capture::source_text;
 use kiln_ir::{
-    Code, DType, Diagnostic, Diagnostics, Graph, HostData, INLINE_ELEMENTS, Locations, TextStyle, parse_with,
+    Code, Color, DType, Diagnostic, Diagnostics, Graph, HostData, INLINE_ELEMENTS, Locations, Rendering, TextStyle,
+    parse_with,
 };
 use safetensors::tensor::{Dtype, SafeTensors, TensorView, serialize};
 
@@ -61,9 +63,17 @@ impl GraphFile {
 
     /// Diagnostics about this text, each with the line it means.
     pub fn render(&self, diagnostics: &Diagnostics) -> String {
-        diagnostics.render_named(&self.name, &|file| {
-            if file == self.name { Some(self.text.clone()) } else { fs::read_to_string(file).ok() }
-        })
+        self.rendered(diagnostics, Color::Plain)
+    }
+
+    /// As [`GraphFile::render`], with the escape codes that colour it on a terminal.
+    pub fn render_colored(&self, diagnostics: &Diagnostics) -> String {
+        self.rendered(diagnostics, Color::Ansi)
+    }
+
+    fn rendered(&self, diagnostics: &Diagnostics, color: Color) -> String {
+        let source = |file: &str| if file == self.name { Some(self.text.clone()) } else { source_text(file) };
+        diagnostics.render_as(&Rendering { source: &source, text_file: &self.name, color })
     }
 
     /// The text of a graph that stands beside the same data: a constant is given by its hash if all large ones are there, else in full.

@@ -36,7 +36,7 @@ mod step;
 
 pub use cache::CacheStatistics;
 pub use compiled::compile;
-pub use error::{Error, Result, explain, render};
+pub use error::{Error, Result, explain, main, render, render_colored};
 pub use feed::Feed;
 pub use jit::{Jit, jit};
 pub use kiln_capture as capture;

@@ -8,6 +8,7 @@ use kiln_ir::tree::Tree;
 use kiln_ir::{Backend, Code, Diagnostic, Diagnostics, Loc, Result, Value};
 
 use crate::session::{Failing, Session};
+use crate::source::refuse_all;
 use crate::{CapturedGraph, Scope, Tensor, frame};
 
 /// A device on which ops are recorded, not run. Clones are the same device.
@@ -88,7 +89,7 @@ impl CaptureDevice {
             let active = self.slot().active.clone();
             match active {
                 Some(session) => errors.into_iter().for_each(|error| session.fail(error)),
-                None => panic!("{errors}"),
+                None => refuse_all(&errors),
             }
         }
     }
@@ -102,7 +103,7 @@ impl CaptureDevice {
     pub fn scope(&self) -> Scope {
         match self.try_scope() {
             Ok(scope) => scope,
-            Err(errors) => panic!("{errors}"),
+            Err(errors) => refuse_all(&errors),
         }
     }
 

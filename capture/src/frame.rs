@@ -10,12 +10,13 @@ use kiln_ir::{Diagnostic, Loc};
 
 use crate::Tensor;
 use crate::session::session_of;
+use crate::source::refuse;
 
 struct Frame {
     name: &'static str,
     loc: Loc,
-    /// The text to panic with once the frame ends, at the user's line.
-    panic: Option<String>,
+    /// What to panic with once the frame ends, at the user's line.
+    panic: Option<Diagnostic>,
 }
 
 thread_local! {
@@ -57,8 +58,8 @@ pub fn composite(name: &'static str, operands: &[&Tensor], body: impl FnOnce() -
     };
     let pending = exit.as_ref().and_then(|_| FRAME.with_borrow_mut(|frame| frame.as_mut()?.panic.take()));
     drop(exit);
-    if let Some(text) = pending {
-        panic!("{text}");
+    if let Some(diagnostic) = pending {
+        refuse(&diagnostic);
     }
     result
 }
@@ -91,10 +92,10 @@ pub(crate) fn named(mut diagnostic: Diagnostic, loc: Loc) -> Diagnostic {
 }
 
 /// Has the panic raised where the frame ends, so that it points at the user's line. False where there is no frame.
-pub(crate) fn defer_panic(text: &str) -> bool {
+pub(crate) fn defer_panic(diagnostic: &Diagnostic) -> bool {
     FRAME.with_borrow_mut(|frame| match frame {
         Some(frame) => {
-            frame.panic.get_or_insert_with(|| text.to_owned());
+            frame.panic.get_or_insert_with(|| diagnostic.clone());
             true
         }
         None => false,

@@ -4,7 +4,7 @@
 //! each with the user's line; the scope ends with a [`CapturedGraph`], or with every mistake that was made in it. Nothing is computed here:
 //! the graph goes to the passes and the runtime.
 //!
-//! - `device`, `scope`, `session`, `frame`: opening, declaring, recording, and whose line it is;
+//! - `device`, `scope`, `session`, `frame`, `source`: opening, declaring, recording, whose line it is, and what stands in it;
 //! - `tensor`, `operand`, `data`, `ops`, `create`: tickets and the ops on them, which are methods and operators;
 //! - `random`: keys and draws;
 //! - `gradient`: gradients, which are more nodes of the same graph;
@@ -24,6 +24,7 @@ mod ops;
 mod random;
 mod scope;
 mod session;
+mod source;
 mod tensor;
 
 #[cfg(test)]
@@ -42,4 +43,5 @@ pub use operand::Operand;
 pub use ops::{IntoAxes, IntoExtents, Part, Parts, concat, stack};
 pub use random::Key;
 pub use scope::Scope;
+pub use source::source_text;
 pub use tensor::Tensor;

@@ -7,6 +7,7 @@ use kiln_ir::{Backend, Code, DType, Diagnostic, HostData, Literal, Loc, Result, 
 use crate::data::{IntoData, Scalar};
 use crate::device::outside;
 use crate::session::{Session, State, record_in};
+use crate::source::{refuse, refuse_all};
 use crate::{Tensor, frame};
 
 /// A handle to an open capture scope. Clones are the same scope.
@@ -37,7 +38,7 @@ impl Scope {
     pub fn current() -> Scope {
         match Scope::try_current() {
             Ok(scope) => scope,
-            Err(errors) => panic!("{errors}"),
+            Err(errors) => refuse_all(&errors),
         }
     }
 
@@ -185,7 +186,7 @@ impl Scope {
                 session.fail(diagnostic);
                 Tensor::poison(session, loc)
             }
-            None => panic!("{diagnostic}"),
+            None => refuse(&diagnostic),
         }
     }
 }

@@ -18,7 +18,7 @@ use kiln_ir::{Backend, Code, Diagnostic, Diagnostics, GraphBuilder, Loc, Value};
 use smallvec::SmallVec;
 
 use crate::captured::{Notice, Tap};
-use crate::{Tensor, frame};
+use crate::{Tensor, frame, source};
 
 /// What becomes of a mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,17 +121,16 @@ impl Session {
     /// Keeps a mistake until the scope ends, or panics with it.
     #[track_caller]
     pub(crate) fn fail(&self, diagnostic: Diagnostic) {
-        let text = diagnostic.to_string();
-        self.lock().diagnostics.push(diagnostic);
-        if self.failing == Failing::Fast && !frame::defer_panic(&text) {
-            panic!("{text}");
+        self.lock().diagnostics.push(diagnostic.clone());
+        if self.failing == Failing::Fast && !frame::defer_panic(&diagnostic) {
+            source::refuse(&diagnostic);
         }
     }
 
     /// Ends recording at a question that a poisoned ticket cannot answer. The scope returns the diagnostics it has.
     pub(crate) fn stop(&self) -> ! {
         if cfg!(panic = "abort") {
-            let first = self.lock().diagnostics.first().map(ToString::to_string);
+            let first = self.lock().diagnostics.first().map(source::text);
             panic!("{}", first.unwrap_or_default());
         }
         std::panic::resume_unwind(Box::new(Stopped(self.id)))
@@ -252,7 +251,7 @@ pub(crate) fn session_of(operands: &[&Tensor], loc: Loc) -> Result<Arc<Session>,
             session.fail(diagnostic);
             Err(Tensor::poison(session, loc))
         }
-        None => panic!("{diagnostic}"),
+        None => source::refuse(&diagnostic),
     }
 }
 

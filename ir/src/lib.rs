@@ -27,7 +27,7 @@ mod verify;
 
 pub use backend::Backend;
 pub use build::GraphBuilder;
-pub use diagnostic::{Code, Diagnostic, Diagnostics, Note, Result};
+pub use diagnostic::{Code, Color, Diagnostic, Diagnostics, Note, Rendering, Result};
 pub use dtype::{DType, Kind};
 pub use graph::{Graph, Node, NodeId, Operands, Output, Value};
 pub use host::HostData;

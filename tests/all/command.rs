@@ -83,10 +83,10 @@ fn check_shows_each_mistake_with_its_line() {
     let folder = Folder::with(&STEP.replace("matmul %x, %w", "matmul %w, %x").replace("reshape []", "reshape [2]"));
     insta::assert_snapshot!(wrong(folder.kiln(&["check", "step.kiln"])), @r#"
     error[K0301]: matrix product of [3, 1] and [2, 3]: inner extents 1 and 2 differ
-      --> step.kiln:4:3 in `matmul`
+     --> step.kiln:4:3 in `matmul`
       |
     4 |   %y = matmul %w, %x : f32[2, 1] @cpu
-      |   ^ the last axis of lhs (1) meets the last but one of rhs (2)
+      |        ^^^^^^ the last axis of lhs (1) meets the last but one of rhs (2)
       lhs  f32[3, 1] @cpu   input "w", declared at step.kiln:3:37
       rhs  f32[2, 3] @cpu   input "x", declared at step.kiln:3:13
       help: rhs would fit with shape [.., 1, 3]
@@ -270,16 +270,18 @@ fn run_says_which_inputs_are_unknown_missing_or_of_another_type() {
       help: inputs of @step: x, w
 
     error[K0701]: argument `x`: expected f32[2, 3] @cpu, got nothing
-      --> step.kiln:3:13
+     --> step.kiln:3:13
       |
     3 | graph @step(%x "x": f32[2, 3] @cpu, %w "w": f32[3, 1] @cpu) {
-      |             ^ declared here
+      |             ^^ declared here
 
     error[K0701]: argument `w`: expected f32[3, 1] @cpu, got f32[2, 3]
-      --> step.kiln:3:37
+     --> step.kiln:3:37
       |
     3 | graph @step(%x "x": f32[2, 3] @cpu, %w "w": f32[3, 1] @cpu) {
-      |                                     ^ declared here
+      |                                     ^^ declared here
+
+    3 errors
     "#);
     assert!(!folder.path("out").exists());
 }

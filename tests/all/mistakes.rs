@@ -423,8 +423,10 @@ fn fail_fast_panics_at_the_line_of_the_user_also_inside_composites() {
     let plain = attempt(&|scope| drop(f32s(scope, "x", [2]) + f32s(scope, "y", [3])));
     let inside = attempt(&|scope| drop(f32s(scope, "x", [2]).softmax(1)));
     std::panic::set_hook(before);
-    for payload in [plain, inside].map(|result| result.expect_err("fails at once")) {
-        assert!(payload.downcast_ref::<String>().unwrap().starts_with("error[K03"));
+    for (payload, caret) in [(plain, "^ operands of `add`"), (inside, "^^^^^^^")] {
+        let payload = payload.expect_err("fails at once");
+        let text = payload.downcast_ref::<String>().unwrap();
+        assert!(text.starts_with("error[K03") && text.contains(" | ") && text.contains(caret), "{text}");
     }
     let at = |line: u32, column: u32| Some(format!("tests/all/mistakes.rs:{line}:{column}"));
     assert_eq!(*lines.lock().unwrap(), [at(line + 1, 39), at(line + 2, 62)]);

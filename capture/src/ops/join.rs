@@ -67,6 +67,6 @@ fn of_nothing(name: &str) -> Tensor {
         .label("the result would have neither shape nor dtype");
     match Session::current() {
         Some(session) => Scope::of(session).record(|_, _| Err(diagnostic.in_op(name))),
-        None => panic!("{}", diagnostic.at(crate::frame::here()).in_op(name)),
+        None => crate::source::refuse(&diagnostic.at(crate::frame::here()).in_op(name)),
     }
 }

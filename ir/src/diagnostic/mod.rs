@@ -2,14 +2,18 @@
 //!
 //! A [`Diagnostic`] is plain data: a documented code, a message, the user's line, the operands with their origins, the way out.
 //! [`Diagnostics`] is what functions return: one or more of them. Rendering needs the user's source text, which this crate never
-//! reads: whoever renders hands in a lookup.
+//! reads: whoever renders hands in a lookup ([`Rendering`]). `Display` is the text without source lines, `Debug` the data.
 
+mod caret;
 mod code;
 mod render;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 
 pub use code::Code;
+pub use render::{Color, Rendering};
 
 use crate::Loc;
 
@@ -128,17 +132,6 @@ impl Diagnostics {
     /// Their codes.
     pub fn codes(&self) -> Vec<Code> {
         self.0.iter().map(|diagnostic| diagnostic.code).collect()
-    }
-
-    /// The whole text, with source lines where `source` can give the text of a file.
-    pub fn render(&self, source: &dyn Fn(&str) -> Option<String>) -> String {
-        self.render_named("<text>", source)
-    }
-
-    /// As [`Diagnostics::render`], with the name of the file that an IR text came from. `source` is asked for that name.
-    pub fn render_named(&self, file: &str, source: &dyn Fn(&str) -> Option<String>) -> String {
-        let parts: Vec<String> = self.0.iter().map(|diagnostic| diagnostic.render_named(file, source)).collect();
-        parts.join("\n")
     }
 }
 

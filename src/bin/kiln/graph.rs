@@ -13,12 +13,15 @@ use crate::Outcome;
 /// A file, `-` being standard input.
 pub(crate) fn read(path: &Path) -> Result<GraphFile, String> {
     if path != Path::new("-") {
-        return GraphFile::read(path).map_err(|diagnostics| diagnostics.to_string());
+        return GraphFile::read(path).map_err(|diagnostics| kiln::render_colored(&diagnostics));
     }
     let mut text = String::new();
     match std::io::stdin().read_to_string(&mut text) {
         Ok(_) => Ok(GraphFile::from_text("<stdin>", text)),
-        Err(error) => Err(Diagnostic::new(Code::K1001, format!("cannot read standard input: {error}")).to_string()),
+        Err(error) => {
+            let unreadable = Diagnostic::new(Code::K1001, format!("cannot read standard input: {error}"));
+            Err(kiln::render_colored(&unreadable.into()))
+        }
     }
 }
 
@@ -28,7 +31,7 @@ pub(crate) fn with_graph<T>(
     work: impl FnOnce(&GraphFile, Graph) -> Result<T, Diagnostics>,
 ) -> Result<T, String> {
     let file = read(path)?;
-    file.graph().and_then(|graph| work(&file, graph)).map_err(|diagnostics| file.render(&diagnostics))
+    file.graph().and_then(|graph| work(&file, graph)).map_err(|diagnostics| file.render_colored(&diagnostics))
 }
 
 /// `kiln check`: one line for each file that is fine, and the diagnostics of all others.

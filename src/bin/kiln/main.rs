@@ -104,7 +104,7 @@ fn page(code: Code) -> String {
     shown.flat_map(|line| [line, "\n"]).collect()
 }
 
-/// What a command prints, or the rendered diagnostics.
+/// What a command prints, or the diagnostics, rendered with colours: the stream takes them away where no terminal shows them.
 type Outcome = Result<String, String>;
 
 fn main() -> ExitCode {
@@ -122,7 +122,7 @@ fn main() -> ExitCode {
     };
     match outcome {
         Ok(text) => written(io::stdout().write_all(text.as_bytes()), 0),
-        Err(text) => written(io::stderr().write_all(text.as_bytes()), 1),
+        Err(text) => written(anstream::stderr().write_all(text.as_bytes()), 1),
     }
 }
 
