@@ -218,15 +218,21 @@ pub(crate) fn capture<T, R>(
 /// # Ok::<(), kiln::Error>(())
 /// ```
 pub fn compile(graph: &Graph, device: &Device) -> Result<Executable> {
-    if let Some(&stray) = graph.backends().iter().find(|&&backend| backend != device.backend()) {
-        let told = format!("the graph has nodes on {stray}, the device is {device}");
-        return Err(kiln_runtime::unsupported(stray).label(told).into());
-    }
     executable(graph, &Options::default(), device)
 }
 
 /// [`compile`] with options.
 pub(crate) fn executable(graph: &Graph, options: &Options, device: &Device) -> Result<Executable> {
+    let elsewhere = |ty: &TensorType| ty.backend != device.backend();
+    if let Some(node) = graph.nodes.iter().find(|node| node.types.iter().any(elsewhere)) {
+        let ty = node.types.iter().find(|&ty| elsewhere(ty)).unwrap_or(&node.types[0]);
+        return Err(kiln_runtime::unsupported(ty.backend)
+            .at(node.loc)
+            .in_op(node.op.name())
+            .label(format!("the graph has nodes on {}, the device is {device}", ty.backend))
+            .note("first of them", ty.to_string(), "made", node.loc)
+            .into());
+    }
     match device.backend() {
         Backend::NdArray => Ok(Executable::reference(graph.clone(), device)),
         Backend::Cpu => Ok(Executable::new(plan(graph, options)?, device)?),

@@ -4,6 +4,7 @@ use kiln_ir::{Code, DType, Diagnostic, Literal, Op, Shape, TensorType};
 
 use crate::data::Scalar;
 use crate::session::record;
+use crate::tracking::Tracking;
 use crate::{Scope, Tensor};
 
 impl Scope {
@@ -83,6 +84,7 @@ impl Tensor {
             let value = value.literal(ty.dtype).map_err(|diagnostic| diagnostic.in_op("full_like"))?;
             state.builder.full(&ty, value, loc)
         })
+        .tracked_by(Tracking::default())
     }
 
     /// A tensor of zeros of this one's type.
@@ -92,6 +94,7 @@ impl Tensor {
             let ty = state.builder.ty(values[0]).clone();
             state.builder.full(&ty, Literal::zero(ty.dtype), loc)
         })
+        .tracked_by(Tracking::default())
     }
 
     /// A tensor of ones of this one's type.
@@ -101,6 +104,7 @@ impl Tensor {
             let ty = state.builder.ty(values[0]).clone();
             state.builder.full(&ty, Literal::one(ty.dtype), loc)
         })
+        .tracked_by(Tracking::default())
     }
 
     /// The elements on and below a diagonal of each matrix, 0 elsewhere.
@@ -140,6 +144,7 @@ impl Tensor {
             let like = state.builder.ty(values[0]).with_dtype(dtype);
             crate::operand::literal(&mut state.builder, value, &like, loc)
         })
+        .tracked_by(Tracking::default())
     }
 
     /// A tensor as it is, a number as by [`Tensor::number`].

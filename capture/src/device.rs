@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use kiln_ir::tree::Tree;
 use kiln_ir::{Backend, Code, Diagnostic, Diagnostics, Loc, Result, Value};
 
-use crate::session::{Failing, Session};
+use crate::session::{Failing, Lists, Manner, Session};
 use crate::source::refuse_all;
 use crate::{CapturedGraph, Scope, Tensor, frame};
 
@@ -39,14 +39,14 @@ struct Shared {
 #[derive(Debug)]
 struct Slot {
     active: Option<Arc<Session>>,
-    failing: Failing,
-    seed: Option<u64>,
+    manner: Manner,
 }
 
 impl CaptureDevice {
     /// A device that records for a backend. Each call makes a device of its own.
     pub fn new(backend: Backend) -> CaptureDevice {
-        let slot = Slot { active: None, failing: Failing::Collect, seed: None };
+        let manner = Manner { failing: Failing::Collect, lists: Lists::Promote, seed: None };
+        let slot = Slot { active: None, manner };
         CaptureDevice { shared: Arc::new(Shared { backend, slot: Mutex::new(slot) }) }
     }
 
@@ -57,7 +57,27 @@ impl CaptureDevice {
 
     /// Makes an op that goes wrong in a scope opened later panic at its line, with the full text, instead of collecting the mistake.
     pub fn fail_fast(&self) {
-        self.slot().failing = Failing::Fast;
+        self.slot().manner.failing = Failing::Fast;
+    }
+
+    /// Makes it a mistake (K0506), in scopes opened later, to join in one list tensors that are tracked for gradients and tensors that are
+    /// not. By default the others are promoted: taken as they are, and not differentiated.
+    ///
+    /// ```
+    /// use kiln_capture::{CaptureDevice, Tensor, concat};
+    /// use kiln_ir::{Backend, Code, DType};
+    /// let device = CaptureDevice::new(Backend::Cpu);
+    /// device.strict();
+    /// let errors = device.capture_scope(|scope| {
+    ///     let x = scope.input("x", DType::F32, [2]).require_grad();
+    ///     let y = scope.input("y", DType::F32, [2]);
+    ///     let promoted = concat(&[&x, &Tensor::from_inner(&y)], 0);
+    ///     (promoted, concat(&[&x, &y], 0))
+    /// });
+    /// assert_eq!(errors.unwrap_err().codes(), [Code::K0506]);
+    /// ```
+    pub fn strict(&self) {
+        self.slot().manner.lists = Lists::Strict;
     }
 
     /// Sets the key of [`Scope::key`] in scopes opened later.
@@ -71,7 +91,7 @@ impl CaptureDevice {
         let mut slot = self.slot();
         match &slot.active {
             None => {
-                slot.seed = Some(seed);
+                slot.manner.seed = Some(seed);
                 Ok(())
             }
             Some(session) => Err(Diagnostic::new(Code::K0103, "seeding is not supported during graph capture")
@@ -146,7 +166,7 @@ impl CaptureDevice {
                 .help("a capture inside a capture needs a device of its own: `CaptureDevice::new(..)`")
                 .into());
         }
-        let session = Session::new(name, self.backend(), slot.failing, slot.seed, loc);
+        let session = Session::new(name, self.backend(), slot.manner, loc);
         slot.active = Some(session.clone());
         drop(slot);
         session.enter();

@@ -8,6 +8,7 @@ use kiln_ir::{Code, Diagnostic, GraphBuilder, Loc, Op, Value};
 
 use crate::captured::Notice;
 use crate::session::{State, record, record_many};
+use crate::tracking::OpenContext;
 use crate::{Tensor, frame};
 
 /// The value of a scalar loss, and its gradient with regard to every tensor of a model, as a model of the same type.
@@ -34,20 +35,31 @@ pub fn value_and_grad<M: Tree<Tensor>>(model: &M, loss: impl FnOnce(&M) -> Tenso
     (loss, gradients)
 }
 
-/// [`value_and_grad`] of a function that returns more than its loss: `((loss, more), gradients)`. No gradient is taken of the rest.
+/// [`value_and_grad`] of a function that returns more than its loss, a tree of tensors and plain data: `((loss, more), gradients)`. No
+/// gradient is taken of the rest. A tensor that leaves the function in any other way stays tracked by a gradient that is over: used, it is
+/// K0508.
 #[track_caller]
-pub fn value_and_grad_aux<M: Tree<Tensor>, A>(model: &M, loss: impl FnOnce(&M) -> (Tensor, A)) -> ((Tensor, A), M) {
+pub fn value_and_grad_aux<M: Tree<Tensor>, A: Tree<Tensor>>(
+    model: &M,
+    loss: impl FnOnce(&M) -> (Tensor, A),
+) -> ((Tensor, A), M) {
     let loc = frame::here();
+    let context = OpenContext::new(loc);
     let names = model.names();
     let mut marks = Vec::with_capacity(names.len());
     for (leaf, name) in model.leaves().into_iter().zip(&names) {
-        marks.push(mark(leaf, name));
+        let mark = mark(leaf, name);
+        let tracking = mark.tracking.clone().within(&context);
+        marks.push(mark.tracked_by(tracking));
     }
     let marked: M = replaced(model, &marks);
     let (loss, more) = loss(&marked);
     let names: Vec<Option<String>> = names.into_iter().map(Some).collect();
     let gradients = append(&loss, &marks, &names, loc);
-    ((loss, more), replaced(model, &gradients))
+    let released = |tensor: &Tensor| tensor.clone().tracked_by(tensor.tracking.clone().without(&context));
+    let gradients: Vec<Tensor> = gradients.iter().map(released).collect();
+    let more_leaves: Vec<Tensor> = more.leaves().into_iter().map(released).collect();
+    ((released(&loss), replaced(&more, &more_leaves)), replaced(model, &gradients))
 }
 
 /// The gradient of a scalar loss with regard to every tensor of a model: [`value_and_grad`] without the value.
@@ -93,7 +105,7 @@ fn append(of: &Tensor, wrt: &[Tensor], names: &[Option<String>], loc: Loc) -> Ve
     let operands: Vec<&Tensor> = std::iter::once(of).chain(wrt).collect();
     record_many(&operands, wrt.len(), |state, values, _| {
         let (of, wrt) = (values[0], &values[1..]);
-        check_loss(&state.builder, of)?;
+        check_loss(&state.builder, "value_and_grad", of)?;
         let gradients = kiln_ir::grad::grad(&mut state.builder, of, wrt, loc)?;
         notice_unused(state, of, wrt, names, loc);
         Ok(gradients)
@@ -101,7 +113,7 @@ fn append(of: &Tensor, wrt: &[Tensor], names: &[Option<String>], loc: Loc) -> Ve
 }
 
 /// K0309 and K0401: a loss is a float scalar.
-fn check_loss(builder: &GraphBuilder, of: Value) -> Result<(), Diagnostic> {
+pub(crate) fn check_loss(builder: &GraphBuilder, op: &str, of: Value) -> Result<(), Diagnostic> {
     let ty = builder.ty(of);
     let (code, message, label, help) = if !ty.dtype.is_float() {
         let message = format!("Should be float, got {}", ty.dtype.kind());
@@ -114,20 +126,26 @@ fn check_loss(builder: &GraphBuilder, of: Value) -> Result<(), Diagnostic> {
     } else {
         return Ok(());
     };
-    let diagnostic = Diagnostic::new(code, message).in_op("value_and_grad").label(label).help(help);
+    let diagnostic = Diagnostic::new(code, message).in_op(op).label(label).help(help);
     Err(builder.note(diagnostic, "loss", of))
+}
+
+/// For each node up to that of a value, whether the value depends on it in a way that gradients may take.
+pub(crate) fn reached(builder: &GraphBuilder, of: Value) -> Vec<bool> {
+    let nodes = builder.nodes();
+    let mut reached = vec![false; of.node.index() + 1];
+    reached[of.node.index()] = true;
+    for index in (0..reached.len()).rev() {
+        if reached[index] && !matches!(nodes[index].op, Op::StopGradient) {
+            nodes[index].operands.iter().for_each(|operand| reached[operand.node.index()] = true);
+        }
+    }
+    reached
 }
 
 /// A notice for every leaf that the loss does not depend on.
 fn notice_unused(state: &mut State, of: Value, wrt: &[Value], names: &[Option<String>], loc: Loc) {
-    let nodes = state.builder.nodes();
-    let mut reached = vec![false; of.node.index() + 1];
-    reached[of.node.index()] = true;
-    for index in (0..reached.len()).rev() {
-        if reached[index] {
-            nodes[index].operands.iter().for_each(|operand| reached[operand.node.index()] = true);
-        }
-    }
+    let reached = reached(&state.builder, of);
     for (value, name) in wrt.iter().zip(names) {
         if let Some(name) = name
             && !reached.get(value.node.index()).copied().unwrap_or(false)

@@ -7,11 +7,14 @@
 //! - `device`, `scope`, `session`, `frame`, `source`: opening, declaring, recording, whose line it is, and what stands in it;
 //! - `tensor`, `operand`, `data`, `ops`, `create`: tickets and the ops on them, which are methods and operators;
 //! - `random`: keys and draws;
-//! - `gradient`: gradients, which are more nodes of the same graph;
+//! - `gradient`, `tracked`, `backward`, `tracking`: gradients, which are more nodes of the same graph, and who tracks a ticket for them;
+//! - `backends`: one backend for all operands, in the words of the op that the user called;
 //! - `composite`: layers, activations and losses as plain functions over the ops; adding one touches one place.
 //!
 //! Broadcasting and weak Rust numbers exist here only: the graph holds neither.
 
+mod backends;
+mod backward;
 mod captured;
 mod composite;
 mod create;
@@ -26,10 +29,13 @@ mod scope;
 mod session;
 mod source;
 mod tensor;
+mod tracked;
+mod tracking;
 
 #[cfg(test)]
 mod tests;
 
+pub use backward::Gradients;
 pub use captured::{Baked, CapturedGraph, Notice, Tap};
 pub use composite::{
     Correction, Gelu, Mask, attention, binary_cross_entropy, cross_entropy, cross_entropy_rows, dropout, embedding,
@@ -40,7 +46,7 @@ pub use device::{CaptureDevice, OpenScope};
 pub use frame::composite;
 pub use gradient::{grad, gradients, value_and_grad, value_and_grad_aux};
 pub use operand::Operand;
-pub use ops::{IntoAxes, IntoExtents, Part, Parts, concat, stack};
+pub use ops::{IntoAxes, IntoExtents, Part, Parts, concat, stack, try_concat, try_stack};
 pub use random::Key;
 pub use scope::Scope;
 pub use source::source_text;

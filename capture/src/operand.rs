@@ -3,7 +3,7 @@
 //! Checks come in the order of what a user must mend first: scopes, backends, dtypes, shapes; and they are made on the operands as the
 //! user gave them, before any broadcast is inserted, so that errors show those.
 
-use kiln_ir::{Code, Diagnostic, GraphBuilder, Loc, Op, ScalarOp, Shape, TensorType, Value, infer};
+use kiln_ir::{Backend, Code, Diagnostic, GraphBuilder, Loc, Op, ScalarOp, Shape, TensorType, Value, infer, strays};
 use smallvec::SmallVec;
 
 use crate::Tensor;
@@ -70,6 +70,7 @@ pub(crate) fn elementwise(op: Op, operands: &[Operand]) -> Tensor {
     let tensors: SmallVec<[&Tensor; 3]> = operands.iter().filter_map(Operand::tensor).collect();
     record(&tensors, |state, values, loc| {
         let builder = &mut state.builder;
+        check_backends(builder, &op, operands, values, loc)?;
         let like = builder.ty(values[0]).clone();
         let mut tickets = values.iter().copied();
         let mut all: SmallVec<[Value; 4]> = SmallVec::new();
@@ -82,6 +83,23 @@ pub(crate) fn elementwise(op: Op, operands: &[Operand]) -> Tensor {
         }
         combine(builder, op, &all, loc)
     })
+}
+
+/// K0201 where the tensors among the operands are on different backends: the numbers beside them are on none.
+fn check_backends(
+    builder: &GraphBuilder,
+    op: &Op,
+    operands: &[Operand],
+    values: &[Value],
+    loc: Loc,
+) -> Result<(), Diagnostic> {
+    let backends: SmallVec<[Backend; 3]> = values.iter().map(|&value| builder.ty(value).backend).collect();
+    let Some(strays) = strays(&backends) else { return Ok(()) };
+    let places = (0..operands.len()).filter(|&place| operands[place].tensor().is_some());
+    let roles: Vec<String> = places.map(|place| op.role(place, operands.len())).collect();
+    let diagnostic = strays.of_operands(&op.name(), &roles, &backends).at(loc).in_op(op.name());
+    let noted = roles.iter().zip(values);
+    Err(noted.fold(diagnostic, |diagnostic, (role, &value)| builder.note(diagnostic, role, value)))
 }
 
 /// A weak number as a rank-0 literal of the dtype and backend of `like`.
@@ -125,7 +143,7 @@ pub(crate) fn check_apart_from_shapes(
 }
 
 /// [`check_apart_from_shapes`] of a list that is going to be joined.
-pub(crate) fn check_list(builder: &GraphBuilder, operands: &[Value], loc: Loc) -> Result<(), Diagnostic> {
+pub(crate) fn check_joined(builder: &GraphBuilder, operands: &[Value], loc: Loc) -> Result<(), Diagnostic> {
     check_as(builder, &Op::Concat { axis: 0 }, operands, &Shape::from([1]), loc)
 }
 

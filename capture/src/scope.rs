@@ -8,6 +8,7 @@ use crate::data::{IntoData, Scalar};
 use crate::device::outside;
 use crate::session::{Session, State, record_in};
 use crate::source::{refuse, refuse_all};
+use crate::tracking::Tracking;
 use crate::{Tensor, frame};
 
 /// A handle to an open capture scope. Clones are the same scope.
@@ -174,7 +175,7 @@ impl Scope {
     pub(crate) fn record(&self, build: impl FnOnce(&mut State, Loc) -> Result<Value, Diagnostic>) -> Tensor {
         let loc = frame::here();
         if self.session.is_open() {
-            return record_in(&self.session, loc, build);
+            return record_in(&self.session, loc, Tracking::default(), build);
         }
         let complete = Diagnostic::new(Code::K0105, "capture scope is already complete")
             .label("this handle's scope has returned")

@@ -18,6 +18,7 @@ use kiln_ir::{Backend, Code, Diagnostic, Diagnostics, GraphBuilder, Loc, Value};
 use smallvec::SmallVec;
 
 use crate::captured::{Notice, Tap};
+use crate::tracking::{Tracking, check_contexts};
 use crate::{Tensor, frame, source};
 
 /// What becomes of a mistake.
@@ -27,6 +28,23 @@ pub(crate) enum Failing {
     Collect,
     /// The op panics at the user's line.
     Fast,
+}
+
+/// What becomes of an element of a list that is not tracked for gradients, beside one that is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lists {
+    /// It is promoted: taken as it is, and not differentiated.
+    Promote,
+    /// It is a mistake, K0506.
+    Strict,
+}
+
+/// How a device opens its scopes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Manner {
+    pub(crate) failing: Failing,
+    pub(crate) lists: Lists,
+    pub(crate) seed: Option<u64>,
 }
 
 /// One opening of a capture scope.
@@ -47,18 +65,23 @@ pub(crate) struct State {
     pub(crate) outputs: Vec<(String, Value)>,
     pub(crate) taps: Vec<Tap>,
     pub(crate) notices: Vec<Notice>,
+    /// What `require_grad` marked.
+    pub(crate) marks: Vec<Value>,
+    pub(crate) lists: Lists,
     /// Streams handed out to random draws so far: no two draws of a capture share one.
     pub(crate) streams: u32,
 }
 
 impl State {
-    fn new(name: &str) -> State {
+    fn new(name: &str, lists: Lists) -> State {
         State {
             builder: GraphBuilder::new(name),
             diagnostics: Vec::new(),
             outputs: Vec::new(),
             taps: Vec::new(),
             notices: Vec::new(),
+            marks: Vec::new(),
+            lists,
             streams: 0,
         }
     }
@@ -75,15 +98,15 @@ thread_local! {
 pub(crate) struct Stopped(u64);
 
 impl Session {
-    pub(crate) fn new(name: &str, backend: Backend, failing: Failing, seed: Option<u64>, opened: Loc) -> Arc<Session> {
+    pub(crate) fn new(name: &str, backend: Backend, manner: Manner, opened: Loc) -> Arc<Session> {
         Arc::new(Session {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             backend,
             opened,
-            seed,
-            failing,
+            seed: manner.seed,
+            failing: manner.failing,
             open: AtomicBool::new(true),
-            state: Mutex::new(State::new(name)),
+            state: Mutex::new(State::new(name, manner.lists)),
         })
     }
 
@@ -102,7 +125,7 @@ impl Session {
         OPEN.with_borrow_mut(|open| open.retain(|session| session.id != self.id));
         let mut state = self.lock();
         self.open.store(false, Ordering::Release);
-        std::mem::replace(&mut *state, State::new(""))
+        std::mem::replace(&mut *state, State::new("", Lists::Promote))
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -169,22 +192,23 @@ pub(crate) fn record(
     let Some(values) = operands.iter().map(|operand| operand.value).collect::<Option<SmallVec<[Value; 4]>>>() else {
         return Tensor::poison(session, loc);
     };
-    record_in(&session, loc, |state, loc| build(state, &values, loc))
+    record_in(&session, loc, Tracking::of(operands), |state, loc| build(state, &values, loc))
 }
 
-/// Records an op without operands into a session that is known to be open.
+/// Records an op into a session that is known to be open. Its operands are tracked for gradients as `tracking` says.
 #[track_caller]
 pub(crate) fn record_in(
     session: &Arc<Session>,
     loc: Loc,
+    tracking: Tracking,
     build: impl FnOnce(&mut State, Loc) -> Result<Value, Diagnostic>,
 ) -> Tensor {
     let mut state = session.lock();
     match build(&mut state, loc) {
         Ok(value) => {
-            let ty = state.builder.ty(value).clone();
+            let ticket = ticket(session, &state, value, loc, &tracking);
             drop(state);
-            Tensor::new(session.clone(), value, ty, loc)
+            ticket
         }
         Err(diagnostic) => {
             drop(state);
@@ -192,6 +216,13 @@ pub(crate) fn record_in(
             Tensor::poison(session.clone(), loc)
         }
     }
+}
+
+/// The ticket of a value whose operands are tracked as `tracking` says.
+fn ticket(session: &Arc<Session>, state: &State, value: Value, loc: Loc, tracking: &Tracking) -> Tensor {
+    let node = state.builder.node(value);
+    let ty = node.types[value.result as usize].clone();
+    Tensor::new(session.clone(), value, ty, loc, tracking.clone().of_result(node, value.result as usize))
 }
 
 /// [`record`] whose mistakes speak of the op by the name the user called it by, where the graph has another.
@@ -229,18 +260,24 @@ pub(crate) fn record_many(
         return vec![first; count];
     }
     let state = first.session.lock();
-    let ticket = |&value: &Value| Tensor::new(first.session.clone(), value, state.builder.ty(value).clone(), first.loc);
-    results.iter().map(ticket).collect()
+    let tracking = Tracking::of(operands);
+    results.iter().map(|&value| ticket(&first.session, &state, value, first.loc, &tracking)).collect()
 }
 
-/// The open session that all operands belong to. Where there is none (K0105) the mistake is collected by a session that can, whose poison
-/// is the error; or else this panics.
+/// The open session that all operands belong to. Where there is none (K0105), or where an operand is tracked by a gradient that is over
+/// (K0508), the mistake is collected by a session that can, whose poison is the error; or else this panics.
 #[track_caller]
 pub(crate) fn session_of(operands: &[&Tensor], loc: Loc) -> Result<Arc<Session>, Tensor> {
     let first = operands.first().expect("an op without operands is recorded through its scope");
     let session = &first.session;
     if session.is_open() && operands.iter().all(|operand| operand.session.is(session)) {
-        return Ok(session.clone());
+        return match check_contexts(operands, loc) {
+            Ok(()) => Ok(session.clone()),
+            Err(diagnostic) => {
+                session.fail(frame::named(diagnostic, loc));
+                Err(Tensor::poison(session.clone(), loc))
+            }
+        };
     }
     let diagnostic = frame::named(complete(operands, loc), loc);
     let open = operands.iter().map(|operand| &operand.session).find(|session| session.is_open()).cloned();

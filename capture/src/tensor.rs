@@ -11,6 +11,7 @@ use kiln_ir::{Backend, Code, DType, Diagnostic, HostData, Loc, Op, Result, Shape
 use crate::captured::Tap;
 use crate::data::data_of;
 use crate::session::{Session, record};
+use crate::tracking::Tracking;
 use crate::{Scope, frame};
 
 /// A value of the graph that is being captured: what ops take and give.
@@ -23,19 +24,25 @@ pub struct Tensor {
     pub(crate) value: Option<Value>,
     ty: TensorType,
     pub(crate) loc: Loc,
+    pub(crate) tracking: Tracking,
 }
 
 kiln_ir::leaf!(Tensor);
 
 impl Tensor {
-    pub(crate) fn new(session: Arc<Session>, value: Value, ty: TensorType, loc: Loc) -> Tensor {
-        Tensor { session, value: Some(value), ty, loc }
+    pub(crate) fn new(session: Arc<Session>, value: Value, ty: TensorType, loc: Loc, tracking: Tracking) -> Tensor {
+        Tensor { session, value: Some(value), ty, loc, tracking }
     }
 
     /// The ticket of an op that went wrong.
     pub(crate) fn poison(session: Arc<Session>, loc: Loc) -> Tensor {
         let ty = TensorType::new(DType::F32, [], session.backend);
-        Tensor { session, value: None, ty, loc }
+        Tensor { session, value: None, ty, loc, tracking: Tracking::default() }
+    }
+
+    /// The same ticket, tracked by others.
+    pub(crate) fn tracked_by(self, tracking: Tracking) -> Tensor {
+        Tensor { tracking, ..self }
     }
 
     /// Whether an op that this ticket comes from went wrong.

@@ -35,7 +35,8 @@ pub use literal::Literal;
 pub use loc::Loc;
 pub use op::{
     Attribute, Axes, Custom, DTypeRule, Direction, Exactness, FloatValue, IntValue, Op, OpRow, Precision, ReduceKind,
-    ScalarOp, ScalarRow, ScanKind, ScatterKind, Symmetry, Types, infer, normalize_axis, op_rows,
+    ScalarOp, ScalarRow, ScanKind, ScatterKind, Standing, Strays, Symmetry, Types, infer, normalize_axis, op_rows,
+    strays,
 };
 pub use rebuild::{Replacement, live_nodes, rebuild};
 pub use text::{GraphText, INLINE_ELEMENTS, Locations, MAX_DEPTH, TextStyle, VERSION, has_comments, parse, parse_with};

@@ -2,6 +2,7 @@
 
 use super::{floats, widely};
 use crate::Tensor;
+use crate::backends::Named;
 use crate::data::Scalar;
 
 /// Which of the two functions known as GELU.
@@ -31,7 +32,7 @@ impl Tensor {
     /// [`Tensor::gelu`] in the form that is wanted.
     #[track_caller]
     pub fn gelu_with(&self, form: Gelu) -> Tensor {
-        floats("gelu", &[("input", self)], || {
+        floats("gelu", &[Named::required("input", self)], || {
             widely(self, |x| {
                 let share = match form {
                     Gelu::Erf => (x * std::f64::consts::FRAC_1_SQRT_2).erf(),
@@ -48,26 +49,26 @@ impl Tensor {
     /// `x * sigmoid(x)`, also known as swish.
     #[track_caller]
     pub fn silu(&self) -> Tensor {
-        floats("silu", &[("input", self)], || widely(self, |x| x * x.sigmoid()))
+        floats("silu", &[Named::required("input", self)], || widely(self, |x| x * x.sigmoid()))
     }
 
     /// `log(1 + exp(x))`, which neither overflows nor loses its tail.
     #[track_caller]
     pub fn softplus(&self) -> Tensor {
-        floats("softplus", &[("input", self)], || widely(self, softplus))
+        floats("softplus", &[Named::required("input", self)], || widely(self, softplus))
     }
 
     /// `log(sigmoid(x))`, finite wherever `x` is.
     #[track_caller]
     pub fn log_sigmoid(&self) -> Tensor {
-        floats("log_sigmoid", &[("input", self)], || widely(self, |x| -softplus(&-x)))
+        floats("log_sigmoid", &[Named::required("input", self)], || widely(self, |x| -softplus(&-x)))
     }
 
     /// `x` from 0 up, `alpha * (exp(x) - 1)` below.
     #[track_caller]
     pub fn elu(&self, alpha: impl Into<Scalar>) -> Tensor {
         let alpha = alpha.into();
-        floats("elu", &[("input", self)], || {
+        floats("elu", &[Named::required("input", self)], || {
             // The minimum keeps the branch not taken finite.
             widely(self, |x| x.ge(0).select(x, x.minimum(0).expm1() * alpha))
         })
@@ -77,7 +78,7 @@ impl Tensor {
     #[track_caller]
     pub fn leaky_relu(&self, slope: impl Into<Scalar>) -> Tensor {
         let slope = slope.into();
-        floats("leaky_relu", &[("input", self)], || self.ge(0).select(self, self * slope))
+        floats("leaky_relu", &[Named::required("input", self)], || self.ge(0).select(self, self * slope))
     }
 }
 

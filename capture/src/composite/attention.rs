@@ -1,7 +1,8 @@
 //! Scaled dot-product attention.
 
-use super::floats;
-use crate::{Tensor, composite};
+use super::{floats, named};
+use crate::Tensor;
+use crate::backends::Named;
 
 /// Which keys a query sees.
 #[derive(Clone, Debug, Default)]
@@ -28,7 +29,12 @@ pub enum Mask {
 /// ```
 #[track_caller]
 pub fn attention(query: &Tensor, key: &Tensor, value: &Tensor, mask: Mask) -> Tensor {
-    let named = [("query", query), ("key", key), ("value", value)];
+    let floating = [("query", query), ("key", key), ("value", value)].map(|(name, x)| Named::required(name, x));
+    let mask_tensor = match &mask {
+        Mask::None | Mask::Causal => None,
+        Mask::Allowed(tensor) | Mask::Added(tensor) => Some(tensor),
+    };
+    let operands: Vec<Named> = floating.into_iter().chain(Named::optional("mask", mask_tensor)).collect();
     let body = || {
         let width = query.shape().last().copied().unwrap_or(1);
         let scores = query.matmul(&key.transpose()) * (1.0 / (width as f64).sqrt());
@@ -49,10 +55,5 @@ pub fn attention(query: &Tensor, key: &Tensor, value: &Tensor, mask: Mask) -> Te
         };
         scores.softmax(-1).matmul(value)
     };
-    let masks: Vec<&Tensor> = match &mask {
-        Mask::None | Mask::Causal => Vec::new(),
-        Mask::Allowed(tensor) | Mask::Added(tensor) => vec![tensor],
-    };
-    let operands: Vec<&Tensor> = [query, key, value].into_iter().chain(masks).collect();
-    composite("attention", &operands, || floats("attention", &named, body))
+    named("attention", &operands, || floats("attention", &floating, body))
 }

@@ -2,15 +2,18 @@
 
 use kiln_ir::DType;
 
-use super::{floats, widely};
+use super::{floats, named, widely};
+use crate::backends::Named;
 use crate::operand::Operand;
 use crate::{Key, Tensor, composite};
 
-/// `x @ weight + bias`, for a weight of shape `[inputs, outputs]`.
+/// `x @ weight + bias`, for a weight of shape `[inputs, outputs]`. K0204 names the operand that is on another backend than the others, K0205
+/// the bias.
 #[track_caller]
 pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
-    let operands: Vec<&Tensor> = [x, weight].into_iter().chain(bias).collect();
-    composite("linear", &operands, || {
+    let required = [("input", x), ("weight", weight)].map(|(name, tensor)| Named::required(name, tensor));
+    let operands: Vec<Named> = required.into_iter().chain(Named::optional("bias", bias)).collect();
+    named("linear", &operands, || {
         let product = x.matmul(weight);
         bias.map_or_else(|| product.clone(), |bias| &product + bias)
     })
@@ -19,7 +22,8 @@ pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
 /// Rows of a table by their indices: `[rows, width]` and `[..]` give `[.., width]`.
 #[track_caller]
 pub fn embedding(table: &Tensor, indices: &Tensor) -> Tensor {
-    composite("embedding", &[table, indices], || table.take(0, indices))
+    let operands = [("table", table), ("indices", indices)].map(|(name, tensor)| Named::required(name, tensor));
+    named("embedding", &operands, || table.take(0, indices))
 }
 
 /// Each element 0 with a probability, else divided by the probability that it stays. Without a key there is no dropout.
@@ -35,7 +39,14 @@ pub fn dropout(x: &Tensor, rate: impl Into<Operand>, key: Key) -> Tensor {
             kept.select(wide * scale, 0.0)
         })
     };
-    composite("dropout", &[x, &bits], || floats("dropout", &[("input", x)], body))
+    let tensor_rate = match &rate {
+        Operand::Tensor(tensor) => Some(tensor),
+        Operand::Scalar(_) => None,
+    };
+    let input = Named::required("input", x);
+    let rate_operand = tensor_rate.map(|tensor| Named::required("rate", tensor));
+    let operands: Vec<Named> = [input].into_iter().chain(rate_operand).chain([Named::required("key", &bits)]).collect();
+    named("dropout", &operands, || floats("dropout", &[input], body))
 }
 
 impl Tensor {

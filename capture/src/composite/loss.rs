@@ -2,8 +2,9 @@
 
 use kiln_ir::{Code, Diagnostic, Kind};
 
-use super::{floats, mistake, wide, widely};
-use crate::{Tensor, composite};
+use super::{floats, mistake, named, wide, widely};
+use crate::Tensor;
+use crate::backends::Named;
 
 /// The mean cross entropy between rows of logits (along the last axis) and labels: class indices `[..]`, or probabilities `[.., classes]`.
 ///
@@ -19,17 +20,21 @@ use crate::{Tensor, composite};
 /// ```
 #[track_caller]
 pub fn cross_entropy(logits: &Tensor, labels: &Tensor) -> Tensor {
-    composite("cross_entropy", &[logits, labels], || widely(logits, |logits| rows(logits, labels).mean(..)))
+    named("cross_entropy", &operands(["logits", "labels"], [logits, labels]), || {
+        widely(logits, |logits| rows(logits, labels).mean(..))
+    })
 }
 
 /// [`cross_entropy`] of each row, without the mean.
 #[track_caller]
 pub fn cross_entropy_rows(logits: &Tensor, labels: &Tensor) -> Tensor {
-    composite("cross_entropy", &[logits, labels], || widely(logits, |logits| rows(logits, labels)))
+    named("cross_entropy", &operands(["logits", "labels"], [logits, labels]), || {
+        widely(logits, |logits| rows(logits, labels))
+    })
 }
 
 fn rows(logits: &Tensor, labels: &Tensor) -> Tensor {
-    let named = [("logits", logits), ("labels", labels)];
+    let named = operands(["logits", "labels"], [logits, labels]);
     let Some((&classes, batch)) = logits.shape().split_last() else {
         let diagnostic = Diagnostic::new(Code::K0309, "expected rank 1 or more, got 0");
         return mistake(&named, diagnostic.label("logits have a last axis of classes"));
@@ -68,7 +73,7 @@ fn rows(logits: &Tensor, labels: &Tensor) -> Tensor {
 /// The mean squared difference of two tensors of one shape. Shapes are not broadcast: `[n]` against `[n, 1]` is a mistake.
 #[track_caller]
 pub fn mse(prediction: &Tensor, target: &Tensor) -> Tensor {
-    let named = [("prediction", prediction), ("target", target)];
+    let named = operands(["prediction", "target"], [prediction, target]);
     floats("mse", &named, || {
         if let Some(poison) = shapes_differ(&named) {
             return poison;
@@ -83,7 +88,7 @@ pub fn mse(prediction: &Tensor, target: &Tensor) -> Tensor {
 /// The mean binary cross entropy between logits and targets from 0 to 1, of one shape.
 #[track_caller]
 pub fn binary_cross_entropy(logits: &Tensor, targets: &Tensor) -> Tensor {
-    let named = [("logits", logits), ("targets", targets)];
+    let named = operands(["logits", "targets"], [logits, targets]);
     floats("binary_cross_entropy", &named, || {
         if let Some(poison) = shapes_differ(&named) {
             return poison;
@@ -92,8 +97,12 @@ pub fn binary_cross_entropy(logits: &Tensor, targets: &Tensor) -> Tensor {
     })
 }
 
-fn shapes_differ(operands: &[(&str, &Tensor); 2]) -> Option<Tensor> {
-    let [(a_name, a), (b_name, b)] = operands;
+fn operands<'a>(names: [&'a str; 2], [a, b]: [&'a Tensor; 2]) -> [Named<'a>; 2] {
+    [Named::required(names[0], a), Named::required(names[1], b)]
+}
+
+fn shapes_differ(operands: &[Named; 2]) -> Option<Tensor> {
+    let [Named { name: a_name, tensor: a, .. }, Named { name: b_name, tensor: b, .. }] = operands;
     (a.shape() != b.shape()).then(|| {
         let message = format!("shapes {} and {} differ", a.shape(), b.shape());
         let label = format!("{a_name} and {b_name} have one shape: nothing is broadcast in a loss");

@@ -21,19 +21,32 @@ pub use statistics::Correction;
 
 use kiln_ir::{Code, DType, Diagnostic};
 
+use crate::backends::{Named, check_named};
 use crate::session::record;
 use crate::{Tensor, composite};
 
-/// A composite whose named operands are floats (K0401 names the one that is not).
+/// A composite that knows its operands by name: they share one backend (K0204, K0205), which is checked before the body records anything.
 #[track_caller]
-fn floats(name: &'static str, operands: &[(&str, &Tensor)], body: impl FnOnce() -> Tensor) -> Tensor {
-    let tensors: Vec<&Tensor> = operands.iter().map(|(_, tensor)| *tensor).collect();
-    composite(name, &tensors, || match operands.iter().find(|(_, tensor)| !tensor.dtype().is_float()) {
+fn named(name: &'static str, operands: &[Named], body: impl FnOnce() -> Tensor) -> Tensor {
+    let tensors: Vec<&Tensor> = operands.iter().map(|operand| operand.tensor).collect();
+    composite(name, &tensors, || {
+        let checked = record(&tensors, |state, values, _| {
+            check_named(&state.builder, name, operands, values)?;
+            Ok(values[0])
+        });
+        if checked.is_poisoned() { checked } else { body() }
+    })
+}
+
+/// [`named`] of which all operands are floats (K0401 names the one that is not).
+#[track_caller]
+fn floats(name: &'static str, operands: &[Named], body: impl FnOnce() -> Tensor) -> Tensor {
+    named(name, operands, || match operands.iter().find(|operand| !operand.tensor.dtype().is_float()) {
         None => body(),
-        Some((role, stray)) => {
-            let message = format!("Should be float, got {}", stray.dtype().kind());
+        Some(stray) => {
+            let message = format!("Should be float, got {}", stray.tensor.dtype().kind());
             let diagnostic = Diagnostic::new(Code::K0401, message)
-                .label(format!("{role} of `{name}` is {}", stray.dtype()))
+                .label(format!("{} of `{name}` is {}", stray.name, stray.tensor.dtype()))
                 .help("cast it with `.cast(DType::F32)`");
             mistake(operands, diagnostic)
         }
@@ -42,11 +55,11 @@ fn floats(name: &'static str, operands: &[(&str, &Tensor)], body: impl FnOnce() 
 
 /// A composite's own diagnostic, with every operand under its name.
 #[track_caller]
-fn mistake(operands: &[(&str, &Tensor)], diagnostic: Diagnostic) -> Tensor {
-    let tensors: Vec<&Tensor> = operands.iter().map(|(_, tensor)| *tensor).collect();
+fn mistake(operands: &[Named], diagnostic: Diagnostic) -> Tensor {
+    let tensors: Vec<&Tensor> = operands.iter().map(|operand| operand.tensor).collect();
     record(&tensors, |state, values, _| {
         let named = operands.iter().zip(values);
-        Err(named.fold(diagnostic, |diagnostic, ((role, _), &value)| state.builder.note(diagnostic, role, value)))
+        Err(named.fold(diagnostic, |diagnostic, (operand, &value)| state.builder.note(diagnostic, operand.name, value)))
     })
 }
 

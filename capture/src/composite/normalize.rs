@@ -2,16 +2,12 @@
 
 use super::{floats, wide, widely};
 use crate::Tensor;
+use crate::backends::Named;
 
 /// Operands under their names, those that are given.
-fn named<'a>(
-    input: &'a Tensor,
-    weight: Option<&'a Tensor>,
-    bias: Option<&'a Tensor>,
-) -> Vec<(&'static str, &'a Tensor)> {
-    let optional = [("weight", weight), ("bias", bias)];
-    let given = optional.into_iter().filter_map(|(name, tensor)| Some((name, tensor?)));
-    std::iter::once(("input", input)).chain(given).collect()
+fn operands<'a>(input: &'a Tensor, weight: Option<&'a Tensor>, bias: Option<&'a Tensor>) -> Vec<Named<'a>> {
+    let optional = [Named::optional("weight", weight), Named::optional("bias", bias)];
+    std::iter::once(Named::required("input", input)).chain(optional.into_iter().flatten()).collect()
 }
 
 fn affine(x: Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>) -> Tensor {
@@ -33,7 +29,7 @@ fn affine(x: Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>) -> Tensor {
 /// ```
 #[track_caller]
 pub fn layer_norm(x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Tensor {
-    floats("layer_norm", &named(x, weight, bias), || {
+    floats("layer_norm", &operands(x, weight, bias), || {
         widely(x, |x| {
             let distance = x - x.mean_keepdim(-1);
             let variance = (&distance * &distance).mean_keepdim(-1);
@@ -45,7 +41,7 @@ pub fn layer_norm(x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, ep
 /// Each row along the last axis scaled to a mean square of 1, then `* weight`.
 #[track_caller]
 pub fn rms_norm(x: &Tensor, weight: Option<&Tensor>, eps: f64) -> Tensor {
-    floats("rms_norm", &named(x, weight, None), || {
+    floats("rms_norm", &operands(x, weight, None), || {
         widely(x, |x| affine(x * ((x * x).mean_keepdim(-1) + eps).rsqrt(), weight, None))
     })
 }

@@ -3,6 +3,7 @@
 
 use super::{floats, widely};
 use crate::Tensor;
+use crate::backends::Named;
 
 /// Distances from the largest element along an axis.
 fn shifted(x: &Tensor, axis: isize) -> Tensor {
@@ -13,7 +14,7 @@ impl Tensor {
     /// `exp(x) / sum(exp(x))` along an axis. A row of which every element is -inf is NaN.
     #[track_caller]
     pub fn softmax(&self, axis: isize) -> Tensor {
-        floats("softmax", &[("input", self)], || {
+        floats("softmax", &[Named::required("input", self)], || {
             widely(self, |x| {
                 let exp = shifted(x, axis).exp();
                 &exp / exp.sum_keepdim(axis)
@@ -24,7 +25,7 @@ impl Tensor {
     /// `log(softmax(x))` along an axis, without forming the softmax: finite wherever the result is.
     #[track_caller]
     pub fn log_softmax(&self, axis: isize) -> Tensor {
-        floats("log_softmax", &[("input", self)], || {
+        floats("log_softmax", &[Named::required("input", self)], || {
             widely(self, |x| {
                 let shifted = shifted(x, axis);
                 &shifted - shifted.exp().sum_keepdim(axis).log()
@@ -35,7 +36,7 @@ impl Tensor {
     /// `log(sum(exp(x)))` along an axis, which is dropped; -inf where every element is.
     #[track_caller]
     pub fn logsumexp(&self, axis: isize) -> Tensor {
-        floats("logsumexp", &[("input", self)], || {
+        floats("logsumexp", &[Named::required("input", self)], || {
             widely(self, |x| {
                 let largest = x.max_keepdim(axis).detach();
                 // Subtracting an infinity from itself would give NaN.

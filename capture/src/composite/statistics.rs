@@ -3,6 +3,7 @@
 use kiln_ir::{Axes, DType, Kind};
 
 use super::{floats, widely};
+use crate::backends::Named;
 use crate::ops::Keep;
 use crate::{IntoAxes, Tensor, composite};
 
@@ -63,12 +64,12 @@ impl Tensor {
         if !self.is_poisoned() && self.dtype().kind() == Kind::Bool {
             return composite("mean", &[self], || mean(self, &axes, keep));
         }
-        floats("mean", &[("input", self)], || mean(self, &axes, keep))
+        floats("mean", &[Named::required("input", self)], || mean(self, &axes, keep))
     }
 
     #[track_caller]
     fn variance_of(&self, axes: impl IntoAxes, correction: Correction, keep: Keep) -> Tensor {
-        floats("var", &[("input", self)], || variance(self, &axes, correction, keep))
+        floats("var", &[Named::required("input", self)], || variance(self, &axes, correction, keep))
     }
 
     /// The mean over axes (`1`, `[0, -1]`, `..`), which are dropped; of bools, the share that is true, as `f32`.
@@ -116,6 +117,8 @@ impl Tensor {
     /// [`Tensor::std`] with a choice of the divisor.
     #[track_caller]
     pub fn std_with(&self, axes: impl IntoAxes, correction: Correction) -> Tensor {
-        floats("std", &[("input", self)], || widely(self, |x| variance(x, &axes, correction, Keep::Drop).sqrt()))
+        floats("std", &[Named::required("input", self)], || {
+            widely(self, |x| variance(x, &axes, correction, Keep::Drop).sqrt())
+        })
     }
 }

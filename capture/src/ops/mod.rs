@@ -13,7 +13,7 @@ mod slice;
 mod view;
 
 pub use axes::IntoAxes;
-pub use join::{concat, stack};
+pub use join::{concat, stack, try_concat, try_stack};
 pub(crate) use reduce::Keep;
 pub use slice::{Part, Parts};
 pub use view::IntoExtents;

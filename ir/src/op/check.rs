@@ -1,48 +1,7 @@
-//! The checks that many typing rules share: one backend, one dtype, one shape, a dtype of the right kind.
+//! The checks that many typing rules share: one dtype, one shape, a dtype of the right kind.
 
 use super::Op;
-use crate::{Backend, Code, DType, Diagnostic, Kind, Shape, TensorType};
-
-/// All operands share one backend, and it is returned; the one in the minority is blamed.
-///
-/// List ops name the stray element (K0202), the others both backends (K0201).
-pub(super) fn one_backend(op: &Op, operands: &[&TensorType]) -> Result<Option<Backend>, Diagnostic> {
-    let Some(first) = operands.first() else { return Ok(None) };
-    if operands.iter().all(|ty| ty.backend == first.backend) {
-        return Ok(Some(first.backend));
-    }
-    let expected = majority(operands);
-    let (stray, found) = operands
-        .iter()
-        .enumerate()
-        .find(|(_, ty)| ty.backend != expected)
-        .map_or((0, first.backend), |(index, ty)| (index, ty.backend));
-    let role = op.role(stray, operands.len());
-    let way_out = format!("move it with `.to(Backend::{expected})`; it is the only op that crosses backends");
-    let one_way = format!("move one with `.to(Backend::{expected})`; it is the only op that crosses backends");
-    let diagnostic = if matches!(op, Op::Concat { .. }) {
-        Diagnostic::new(Code::K0202, format!("Tensor is on the wrong backend (expected {expected})."))
-            .label(format!("{role} of `{}` is on {found}", op.name()))
-            .help(way_out)
-    } else {
-        let (a, b) = if operands.len() == 2 { (first.backend, operands[1].backend) } else { (expected, found) };
-        let message = format!("The provided tensors are not on the same backend. Got backends {a} and {b}.");
-        let label = if operands.len() == 2 {
-            format!("inputs of `{}` are on different backends", op.name())
-        } else {
-            format!("{role} of `{}` is on {found}", op.name())
-        };
-        Diagnostic::new(Code::K0201, message).label(label).help(one_way)
-    };
-    Err(diagnostic)
-}
-
-/// The backend that most operands are on; the earlier one on a tie.
-fn majority(operands: &[&TensorType]) -> Backend {
-    let count = |backend: Backend| operands.iter().filter(|ty| ty.backend == backend).count();
-    let most = operands.iter().map(|ty| count(ty.backend)).max().unwrap_or(0);
-    operands.iter().map(|ty| ty.backend).find(|&backend| count(backend) == most).unwrap_or(operands[0].backend)
-}
+use crate::{Code, DType, Diagnostic, Kind, Shape, TensorType};
 
 /// All of `operands` share one dtype (K0402).
 pub(super) fn one_dtype(op: &Op, operands: &[&TensorType]) -> Result<(), Diagnostic> {

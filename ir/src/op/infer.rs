@@ -2,6 +2,7 @@
 
 use smallvec::{SmallVec, smallvec};
 
+use super::backends::one_backend;
 use super::{Axes, Custom, Op, ReduceKind, ScalarOp, check};
 use crate::op::scalar::DTypeRule;
 use crate::{Code, DType, Diagnostic, Kind, Shape, TensorType};
@@ -28,7 +29,7 @@ pub fn infer(op: &Op, operands: &[&TensorType]) -> Result<Types, Diagnostic> {
         let message = format!("`{}` takes {arity} operands, got {}", op.name(), operands.len());
         return Err(Diagnostic::new(Code::K0803, message));
     }
-    check::one_backend(op, operands)?;
+    one_backend(op, operands)?;
     let types = infer_checked(op, operands).map_err(|diagnostic| match diagnostic.op {
         Some(_) => diagnostic,
         None => diagnostic.in_op(op.name()),

@@ -1,5 +1,6 @@
 //! What a node does: one plain enum of few families, attributes inside the variant, operands never.
 
+mod backends;
 mod check;
 mod infer;
 mod names;
@@ -10,6 +11,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+pub use backends::{Standing, Strays, strays};
 pub use infer::{Types, infer};
 pub use scalar::ScalarOp;
 pub use scalar::{DTypeRule, Exactness, FloatValue, IntValue, ScalarRow, Symmetry};
