@@ -19,6 +19,7 @@ extern crate self as kiln;
 mod cache;
 mod compiled;
 mod error;
+pub mod errors;
 mod feed;
 pub mod files;
 mod finite;
@@ -27,8 +28,6 @@ pub mod graph_run;
 mod jit;
 pub mod nn;
 pub mod optim;
-#[cfg(doctest)]
-mod pages;
 pub mod prelude;
 pub mod random;
 mod report;

@@ -42,8 +42,11 @@ pub fn verify(graph: &Graph) -> Result<(), Diagnostic> {
         let operands: Vec<&TensorType> = node.operands.iter().map(|&operand| graph.ty(operand)).collect();
         let types = infer(&node.op, &operands).map_err(|diagnostic| diagnostic.at(node.loc))?;
         if types != node.types {
-            let message = format!("%{index} = {} has types {:?}, inferred {types:?}", node.op.name(), node.types);
-            return Err(Diagnostic::new(Code::K0901, message).at(node.loc));
+            let name = node.op.name();
+            let list = |types: &[TensorType]| types.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            let (declared, inferred) = (list(&node.types), list(&types));
+            let message = format!("internal: `{name}` gives {inferred}, and the graph says {declared}");
+            return Err(Diagnostic::new(Code::K0901, message).at(node.loc).in_op(name));
         }
         if let Op::Custom(custom) = &node.op
             && let Some(body) = &custom.body

@@ -128,7 +128,9 @@ impl Array {
     fn memory(device: &Device, ty: &TensorType, contents: Contents) -> Result<Storage> {
         let bytes = ty.shape.checked_num_elements().and_then(|elements| elements.checked_mul(ty.dtype.size()));
         let storage = device.pool().acquire(bytes.unwrap_or(usize::MAX), contents);
-        Ok(storage.map_err(|refused| out_of_memory(ty, refused).at(Loc::caller()))?)
+        // A closure has no caller but its own line.
+        let loc = Loc::caller();
+        Ok(storage.map_err(|refused| out_of_memory(ty, refused).at(loc))?)
     }
 
     pub(crate) fn from_storage(device: &Device, ty: TensorType, storage: Storage) -> Array {

@@ -192,7 +192,29 @@ fn explain_prints_the_page_of_a_code() {
     let folder = Folder::new();
     assert!(fine(folder.kiln(&["explain", "k0201"])).starts_with("# K0201: The provided tensors are not on the same"));
     let page = fine(folder.kiln(&["explain", "K0703"]));
-    assert!(page.contains("```rust\n") && !page.contains("# Ok"), "{page}");
+    assert!(page.contains("```rust\n") && !page.contains("# Ok") && !page.contains("no_run"), "{page}");
+}
+
+#[test]
+fn explain_lists_all_codes_where_none_is_named() {
+    let list = fine(Folder::new().kiln(&["explain"]));
+    let codes: Vec<&str> = list.lines().filter_map(|line| line.split_once("  ")).map(|(code, _)| code).collect();
+    assert_eq!(codes, kiln_ir::Code::ALL.iter().map(|code| code.name()).collect::<Vec<_>>());
+    assert!(list.contains("K0301  matrix product extents differ\n"), "{list}");
+}
+
+#[test]
+fn colour_is_for_terminals_and_not_where_it_is_refused() {
+    let folder = Folder::with("kiln 1\n");
+    let run = |variable: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kiln"));
+        command.args(["check", "step.kiln"]).current_dir(&folder.0).env_remove("NO_COLOR").env(variable, "1");
+        wrong(command.output().unwrap())
+    };
+    assert!(run("CLICOLOR_FORCE").starts_with("\u{1b}[1m\u{1b}[91merror[K0801]\u{1b}[0m"));
+    for variable in ["NO_COLOR", "KILN_NOTHING"] {
+        assert!(run(variable).starts_with("error[K0801]"), "{variable}");
+    }
 }
 
 #[test]

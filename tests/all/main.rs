@@ -5,10 +5,12 @@
 #![allow(clippy::approx_constant)]
 
 mod check;
+mod codes;
 mod command;
 mod composites;
 mod cpu;
 mod data;
+mod documented;
 mod faults;
 mod files;
 mod fusion;

@@ -1,10 +1,11 @@
-//! The pages of the documented errors: each says what its code means, and its IR texts fail and are mended as it says. The Rust snippets run
-//! as documentation tests of the facade.
+//! The pages of the documented errors: each says what its code means, fails as it says (`codes.rs` runs it), and is mended. Mended Rust
+//! programs run as documentation tests of `kiln::errors`; mended texts of the IR are read here.
+
+use std::fmt::Write;
 
 use kiln_ir::{Code, parse};
 
-/// Codes that no snippet can raise: what would raise them is not there, or is a fault of a machine, or of ours.
-const WITHOUT_SNIPPET: [Code; 6] = [Code::K0601, Code::K0602, Code::K0603, Code::K0702, Code::K0901, Code::K1003];
+use crate::codes::assert_file;
 
 /// The fenced blocks of a language on a page.
 fn blocks<'p>(page: &'p str, language: &str) -> Vec<&'p str> {
@@ -20,18 +21,18 @@ fn every_page_begins_with_its_code_and_says_what_it_means() {
         assert!(page.starts_with(&title), "{code}");
         let meaning = page[title.len()..].split("\n\n").next().unwrap();
         assert!(meaning.len() > 60 && meaning.trim_end().ends_with(['.', ')']), "{code}: {meaning}");
-        assert!(page.lines().all(|line| line.chars().count() <= 150), "{code}");
+        assert!(page.lines().all(|line| line.chars().count() <= 160), "{code}");
     }
 }
 
 #[test]
-fn every_page_shows_how_its_code_is_raised_and_mended() {
-    for &code in Code::ALL.iter().filter(|code| !WITHOUT_SNIPPET.contains(code)) {
+fn a_page_shows_how_its_code_is_mended_where_it_can_be_raised() {
+    for &code in Code::ALL {
         let page = code.explain();
-        let (fails, mended) = page.split_once("Mended:").unwrap_or_else(|| panic!("{code}"));
-        let asserted = blocks(fails, "rust").iter().any(|block| block.contains(&format!("error[{code}]")));
-        assert!(asserted || !blocks(fails, "kiln-fails").is_empty(), "{code}");
-        assert!(mended.contains("```"), "{code}");
+        match page.split_once("Mended:") {
+            Some((_, mended)) => assert!(mended.contains("```"), "{code}"),
+            None => assert!(page.contains("Nothing raises it yet"), "{code}"),
+        }
     }
 }
 
@@ -46,4 +47,18 @@ fn texts_on_the_pages_fail_with_their_code_and_are_mended() {
             assert_eq!(graph.to_string(), text);
         }
     }
+}
+
+#[test]
+fn the_index_lists_every_page() {
+    let mut index = String::from("# Errors\n\nEvery code that Kiln raises. `kiln explain K0201` prints a page.\n");
+    let mut family = "";
+    for &code in Code::ALL {
+        if family != &code.name()[..3] {
+            family = &code.name()[..3];
+            write!(index, "\n## {family}xx: {}\n\n| code | message |\n|---|---|\n", code.family()).unwrap();
+        }
+        writeln!(index, "| [{code}](../ir/errors/{code}.md) | {} |", code.summary()).unwrap();
+    }
+    assert_file("docs/errors.md", &index);
 }

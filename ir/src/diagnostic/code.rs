@@ -99,6 +99,28 @@ codes! {
     K1004 "a value that is not finite"
 }
 
+impl Code {
+    /// What the codes of this one's family are about. A family is the codes that begin alike: `K02`.
+    ///
+    /// ```
+    /// assert_eq!(kiln_ir::Code::K0201.family(), "backends");
+    /// ```
+    pub fn family(self) -> &'static str {
+        match &self.name()[1..3] {
+            "01" => "captures and graphs",
+            "02" => "backends",
+            "03" => "shapes",
+            "04" => "dtypes",
+            "05" => "gradients",
+            "06" => "what a backend or device supports",
+            "07" => "running",
+            "08" => "the text form",
+            "09" => "mistakes of Kiln's own",
+            _ => "data and files",
+        }
+    }
+}
+
 impl fmt::Display for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())

@@ -123,7 +123,8 @@ impl Diagnostic {
         let pad = |text: &str, width: usize| " ".repeat(width - text.width());
         let mut table = String::new();
         for [role, text, origin] in &cells {
-            let row = format!("{}  {text}{}   {origin}", pad(role, roles), pad(text, texts));
+            let cell = if texts == 0 { String::new() } else { format!("{text}{}   ", pad(text, texts)) };
+            let row = format!("{}  {cell}{origin}", pad(role, roles));
             let row = format!("  {}{}", paint(palette.frame, role), row.trim_end());
             table += row.trim_end();
             table.push('\n');

@@ -85,9 +85,9 @@ enum Command {
     },
     /// Prints the page of an error code, such as K0201.
     Explain {
-        /// The code.
+        /// The code; without it, all codes are listed.
         #[arg(value_parser = code)]
-        code: Code,
+        code: Option<Code>,
     },
 }
 
@@ -98,10 +98,20 @@ fn code(text: &str) -> Result<Code, String> {
     })
 }
 
-/// A code's page, without the lines that serve its snippets as tests only.
+/// A code's page, without what serves its snippets as tests only.
 fn page(code: Code) -> String {
     let shown = code.explain().lines().filter(|line| !line.starts_with("# ") || line.starts_with(&format!("# {code}")));
-    shown.flat_map(|line| [line, "\n"]).collect()
+    let plain = |line| match line {
+        "```rust,no_run" => "```rust",
+        "```kiln-fails" => "```kiln",
+        line => line,
+    };
+    shown.flat_map(|line| [plain(line), "\n"]).collect()
+}
+
+/// Every code with its summary, one a line.
+fn pages() -> String {
+    Code::ALL.iter().map(|code| format!("{code}  {}\n", code.summary())).collect()
 }
 
 /// What a command prints, or the diagnostics, rendered with colours: the stream takes them away where no terminal shows them.
@@ -118,7 +128,7 @@ fn main() -> ExitCode {
         }
         Command::Grad { file, of, wrt } => graph::differentiate(&file, &of, &wrt),
         Command::Ops { json } => Ok(if json { ops::json() } else { ops::table() }),
-        Command::Explain { code } => Ok(page(code)),
+        Command::Explain { code } => Ok(code.map_or_else(pages, page)),
     };
     match outcome {
         Ok(text) => written(io::stdout().write_all(text.as_bytes()), 0),

@@ -1,0 +1,162 @@
+//! A small program for every code: it is run, and what it ends with is what the page of the code shows, word for word.
+//!
+//! # A new code
+//!
+//! The compiler asks for its row in `programs!` below. What else there is to write:
+//!
+//! 1. `tests/all/codes/Kxxxx.rs`, a whole program whose `main` ends with the code. (For a mistake in a text of the IR: `Kxxxx.kiln`, and the
+//!    row is under `text`.) Mistakes that only `try_` forms or panics can tell go through the `try_` form and `?`.
+//! 2. `ir/errors/Kxxxx.md`: the title `# Kxxxx: ` with the summary, what the code means, and after the word `Mended:` a program that is fine.
+//! 3. The part from `Fails:` on is written by `INSTA_UPDATE=always cargo test --test all codes`, program and text as it is rendered; so is
+//!    the index, `docs/errors.md`. Read both as you read code.
+//!
+//! A code that nothing can raise yet stands under `later`, and its page says when it will be.
+
+use std::path::Path;
+
+use kiln_ir::{Code, Rendering, parse};
+
+use crate::documented::{DOCUMENTED, FAMILIES};
+
+/// What ends with a code.
+enum Program {
+    /// A program of a user, in `src/main.rs`.
+    Rust { source: &'static str, run: fn() -> kiln::Result<()> },
+    /// A text of the IR, in `step.kiln`.
+    Text(&'static str),
+    /// Nothing that can be written today.
+    Later,
+}
+
+macro_rules! programs {
+    (rust: $($rust:ident)*; text: $($text:ident)*; later: $($later:ident)*;) => {
+        $(
+            #[allow(non_snake_case, clippy::print_stdout)]
+            mod $rust {
+                include!(concat!("codes/", stringify!($rust), ".rs"));
+
+                pub(super) fn run() -> kiln::Result<()> {
+                    main()
+                }
+            }
+        )*
+
+        fn program(code: Code) -> Program {
+            match code {
+                $(Code::$rust => Program::Rust {
+                    source: include_str!(concat!("codes/", stringify!($rust), ".rs")),
+                    run: $rust::run,
+                },)*
+                $(Code::$text => Program::Text(include_str!(concat!("codes/", stringify!($text), ".kiln"))),)*
+                $(Code::$later => Program::Later,)*
+            }
+        }
+    };
+}
+
+programs! {
+    rust:
+        K0101 K0102 K0103 K0104 K0105 K0106 K0107 K0111
+        K0201 K0202 K0203 K0204 K0205 K0208 K0209 K0210
+        K0301 K0302 K0303 K0304 K0305 K0306 K0307 K0308 K0309 K0310 K0311 K0312
+        K0401 K0402 K0403 K0404 K0405 K0406 K0407
+        K0501 K0502 K0503 K0504 K0505 K0506 K0507 K0508
+        K0701 K0703 K0704
+        K0901
+        K1001 K1002 K1003 K1004;
+    text:
+        K0108 K0109 K0110
+        K0801 K0802 K0803 K0804 K0805 K0806;
+    later:
+        K0601 K0602 K0603
+        K0702;
+}
+
+/// The rendered text that the program of a code ends with, and the program as its page shows it.
+struct Raised {
+    text: String,
+    program: String,
+}
+
+fn raise(code: Code) -> Option<Raised> {
+    let rust = format!("tests/all/codes/{code}.rs");
+    let (diagnostics, file, source, program) = match program(code) {
+        Program::Rust { source, run } => {
+            let error = run().expect_err("the program makes a mistake");
+            (error.into_diagnostics(), &*rust, source, format!("```rust,no_run\n{source}```\n"))
+        }
+        Program::Text(text) => {
+            let error = parse(text).expect_err("the text has a mistake");
+            (error, "step.kiln", text, format!("```kiln-fails\n{text}```\n"))
+        }
+        Program::Later => return None,
+    };
+    assert!(diagnostics.iter().all(|diagnostic| diagnostic.code == code), "{code}: {diagnostics}");
+    let lookup = |path: &str| (path == file).then(|| source.to_owned());
+    let text_file = if file == rust { "<text>" } else { file };
+    let text = diagnostics.render_as(&Rendering { text_file, ..Rendering::plain(&lookup) });
+    Some(Raised { text: text.replace(&rust, "src/main.rs"), program })
+}
+
+/// Compares a file of the project with what it should hold, or writes it so where snapshots are written.
+#[track_caller]
+pub(crate) fn assert_file(path: &str, expected: &str) {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    let found = std::fs::read_to_string(&file).unwrap_or_default();
+    if found != expected && std::env::var("INSTA_UPDATE").as_deref() == Ok("always") {
+        std::fs::write(&file, expected).unwrap();
+        return;
+    }
+    assert_eq!(found, expected, "{path}: `INSTA_UPDATE=always` writes it anew");
+}
+
+#[test]
+fn every_page_shows_a_program_that_raises_its_code_and_the_text_it_ends_with() {
+    for &code in Code::ALL {
+        let Some(Raised { text, program }) = raise(code) else { continue };
+        let path = format!("ir/errors/{code}.md");
+        let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(&path)).unwrap();
+        let (meaning, mended) = page.split_once("Mended:").unwrap_or_else(|| panic!("{code} has no mended program"));
+        let meaning = meaning.split("Fails:").next().unwrap_or_default().trim_end();
+        let expected = format!("{meaning}\n\nFails:\n\n{program}\n```text\n{text}```\n\nMended:{mended}");
+        assert_file(&path, &expected);
+    }
+}
+
+/// Whether a text is a message with something in every `{}`.
+fn is_filled(text: &str, message: &str) -> bool {
+    let mut parts = message.split("{}");
+    let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else { return false };
+    for part in parts {
+        let end = if part.is_empty() { Some(rest.len()) } else { rest.find(part) };
+        match end {
+            Some(end) if end > 0 => rest = &rest[end + part.len()..],
+            _ => return false,
+        }
+    }
+    rest.is_empty()
+}
+
+#[test]
+fn every_documented_message_is_raised_word_for_word() {
+    for (name, message) in DOCUMENTED {
+        let Ok(code) = name.parse::<Code>() else { continue };
+        let Some(raised) = raise(code) else { continue };
+        let line = raised.text.lines().next().unwrap_or_default();
+        let found = line.strip_prefix(&format!("error[{name}]: ")).unwrap_or_else(|| panic!("{name}: {line}"));
+        assert!(is_filled(found, message), "{name} says\n{found}\nand is documented as\n{message}");
+        assert_eq!(code.summary(), message);
+    }
+    for family in FAMILIES {
+        assert!(Code::ALL.iter().any(|code| code.name().starts_with(family)), "{family}");
+    }
+}
+
+#[test]
+fn a_message_is_filled_with_names_only_where_it_has_room_for_them() {
+    assert!(is_filled("Got backends Cpu and Cuda.", "Got backends {} and {}."));
+    assert!(is_filled("unknown graph f tensor w", "unknown graph {} tensor {}"));
+    for text in ["Got backends Cpu and .", "Got backends Cpu and Cuda", "Got backends Cpu and Cuda. More"] {
+        assert!(!is_filled(text, "Got backends {} and {}."), "{text}");
+    }
+}

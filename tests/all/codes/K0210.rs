@@ -1,0 +1,6 @@
+use kiln::prelude::*;
+
+fn main() -> kiln::Result<()> {
+    try_concat(&[], 0)?;
+    Ok(())
+}

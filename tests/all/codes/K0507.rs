@@ -1,0 +1,11 @@
+use kiln::prelude::*;
+
+fn main() -> kiln::Result<()> {
+    CaptureDevice::new(Backend::Cpu).capture_scope(|scope| {
+        let w = scope.input("w", DType::F32, [3]).require_grad();
+        let hidden = w.exp();
+        let loss = hidden.square().sum(..);
+        hidden.grad(&loss.backward())
+    })?;
+    Ok(())
+}
