@@ -238,7 +238,8 @@ fn check_replacement(builder: &GraphBuilder, tensor: Value, gradient: Value) -> 
             .label("a gradient has the dtype of its tensor")
             .help(format!("cast it with `.cast(DType::{:?})`", tensor_type.dtype))
     } else if tensor_type.shape != gradient_type.shape {
-        let message = format!("a gradient of shape {} is none of a tensor {}", gradient_type.shape, tensor_type.shape);
+        let message =
+            format!("a gradient of shape {} does not fit a tensor of shape {}", gradient_type.shape, tensor_type.shape);
         Diagnostic::new(Code::K0312, message).label("a gradient has the shape of its tensor")
     } else {
         return Ok(());

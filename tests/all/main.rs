@@ -4,6 +4,7 @@
 // Expected values are written as they come out of a definition, digit by digit.
 #![allow(clippy::approx_constant)]
 
+mod backends;
 mod check;
 mod codes;
 mod command;
@@ -22,11 +23,16 @@ mod mistakes;
 mod ops;
 mod pages;
 mod plans;
+mod planted;
 mod random;
 mod random_cpu;
+mod seven;
+mod shown;
 mod state;
 mod text;
+mod threads;
 mod tolerance;
+mod tracked;
 
 /// A proptest configuration that draws the same cases in every run: a failure found once is found again. To look further, raise the
 /// number of cases or change the seed.

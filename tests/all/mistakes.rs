@@ -2,58 +2,12 @@
 //!
 //! Line numbers are given from the line of the `report` call, so that a test added above changes no text.
 
-use std::fmt::Write;
-use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use kiln_capture::{CaptureDevice, Key, Scope, Tensor, concat, cross_entropy, layer_norm, mse, stack, value_and_grad};
-use kiln_ir::{Backend, Code, DType, Diagnostics};
+use kiln_capture::{Key, Scope, Tensor, concat, cross_entropy, layer_norm, mse, stack, value_and_grad};
+use kiln_ir::{Backend, Code, DType};
 
-fn cpu() -> CaptureDevice {
-    CaptureDevice::new(Backend::Cpu)
-}
-
-/// The mistakes that a scope on the CPU ends with, as a user sees them.
-#[track_caller]
-fn report(body: impl FnOnce(&Scope)) -> String {
-    let base = Location::caller().line();
-    let errors = cpu().capture_scope(body).map(|_| ()).expect_err("a mistake was made");
-    rendered(&errors, base)
-}
-
-/// The text with source lines, and line numbers from `base`.
-fn rendered(errors: &Diagnostics, base: u32) -> String {
-    let text = errors.render(&|file| std::fs::read_to_string(file).ok());
-    let mut shown = String::new();
-    for line in text.lines() {
-        writeln!(shown, "{}", relative(line, base)).expect("a string takes everything");
-    }
-    shown
-}
-
-fn relative(line: &str, base: u32) -> String {
-    let number = |text: &str| -> Option<(u32, usize)> {
-        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-        Some((text[..digits].parse().ok()?, digits))
-    };
-    if let (Some((found, digits)), true) = (number(line), line.contains(" | ")) {
-        return format!("{:<digits$}{}", found - base, &line[digits..]);
-    }
-    let mut parts = line.split("mistakes.rs:");
-    let mut shown = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let (found, digits) = number(part).expect("a line number follows the file");
-        write!(shown, "mistakes.rs:+{}{}", found - base, &part[digits..]).expect("a string takes everything");
-    }
-    shown
-}
-
-#[track_caller]
-fn shown<T>(result: Result<T, Diagnostics>, base: u32) -> String {
-    match result {
-        Ok(_) => "no mistake".to_owned(),
-        Err(errors) => rendered(&errors, base),
-    }
-}
+use crate::shown::{cpu, report, shown};
 
 #[track_caller]
 fn f32s<const N: usize>(scope: &Scope, name: &str, shape: [usize; N]) -> Tensor {
