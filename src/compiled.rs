@@ -231,6 +231,7 @@ pub(crate) fn executable(graph: &Graph, options: &Options, device: &Device) -> R
             .in_op(node.op.name())
             .label(format!("the graph has nodes on {}, the device is {device}", ty.backend))
             .note("first of them", ty.to_string(), "made", node.loc)
+            .help(format!("a compiled graph runs on one backend: `graph.retarget(Backend::{})`", device.backend()))
             .into());
     }
     match device.backend() {

@@ -89,16 +89,26 @@ pub(crate) fn check_list(state: &State, op: &str, elements: &[&Tensor], values: 
         }
         return Err(noted(builder, diagnostic, op, &roles, values));
     }
-    let untracked = |element: &&&Tensor| !element.is_tracked() && element.dtype().is_float();
-    let stray = elements.iter().position(|element| untracked(&element));
+    check_promoted(state, op, &roles, elements, values)
+}
+
+/// K0506 where a strict capture joins floats that are tracked with one that is not. `roles` names the elements.
+pub(crate) fn check_promoted(
+    state: &State,
+    op: &str,
+    roles: &[String],
+    elements: &[&Tensor],
+    values: &[Value],
+) -> Result<(), Diagnostic> {
+    let stray = elements.iter().position(|element| !element.is_tracked() && element.dtype().is_float());
     match (state.lists, stray) {
         (Lists::Strict, Some(stray)) if elements.iter().any(|element| element.is_tracked()) => {
-            let backend = backends[stray];
+            let backend = state.builder.ty(values[stray]).backend;
             let message = format!("Expected autodiff-wrapped float tensor for backend {backend}.");
             let diagnostic = Diagnostic::new(Code::K0506, message)
-                .label(format!("element {stray} of `{op}` is not tracked for gradients, others are"))
+                .label(format!("{} of `{op}` is not tracked for gradients, others are", roles[stray]))
                 .help("promote it with `Tensor::from_inner(..)`, or do not ask for `device.strict()`");
-            Err(noted(builder, diagnostic, op, &roles, values))
+            Err(noted(&state.builder, diagnostic, op, roles, values))
         }
         (Lists::Strict | Lists::Promote, _) => Ok(()),
     }

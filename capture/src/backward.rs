@@ -8,10 +8,11 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
+use kiln_ir::tree::Tree;
 use kiln_ir::{Code, Diagnostic, GraphBuilder, Literal, Loc, Op, Value, strays};
 
 use crate::captured::Notice;
-use crate::gradient::{check_loss, reached};
+use crate::gradient::{check_loss, reached, replaced};
 use crate::session::{Session, State, record};
 use crate::tracked::unmarked;
 use crate::{Tensor, frame};
@@ -28,6 +29,7 @@ use crate::{Tensor, frame};
 /// | `x.grad_remove(&mut grads)`, `x.grad_replace(&mut grads, g)` | the same |
 /// | `x.inner()`, `Tensor::from_inner(x)` | the same; both kinds of tensor have one type here |
 /// | `Autodiff<Autodiff<B>>` | mark it twice: `x.require_grad().require_grad()` |
+/// | `GradientsParams::from_grads(grads, &model)` | `grads.of(&model)` |
 ///
 /// A tensor that is not tracked, beside one that is, is constant for gradients.
 pub struct Gradients {
@@ -202,6 +204,31 @@ impl Tensor {
 }
 
 impl Gradients {
+    /// The gradients of a model whose tensors were all marked, as a model of the same type: what optimizers take.
+    ///
+    /// ```
+    /// use kiln_capture::CaptureDevice;
+    /// use kiln_ir::tree::Tree;
+    /// use kiln_ir::{Backend, DType};
+    ///
+    /// CaptureDevice::new(Backend::Cpu).capture_scope(|scope| {
+    ///     let model = [scope.input("w", DType::F32, [3]), scope.input("b", DType::F32, [])];
+    ///     let [w, b] = model.map_ref(|tensor| tensor.require_grad());
+    ///     let gradients = (&w * 2.0 + &b).square().mean(..).backward();
+    ///     let [dw, db] = gradients.of(&[w, b]);
+    ///     (dw, db)
+    /// })?;
+    /// # Ok::<(), kiln_ir::Diagnostics>(())
+    /// ```
+    #[track_caller]
+    pub fn of<M: Tree<Tensor>>(&self, model: &M) -> M {
+        let mut gradients = Vec::new();
+        for leaf in model.leaves() {
+            gradients.push(leaf.gradient("grad", self));
+        }
+        replaced(model, &gradients)
+    }
+
     /// K0105 where a tensor belongs to another capture than these gradients.
     fn check_session(&self, tensor: &Tensor) -> Result<(), Diagnostic> {
         if self.session.is(&tensor.session) {
@@ -221,7 +248,11 @@ impl Gradients {
 fn zeros(state: &mut State, mark: Value, taken: Loc) -> Result<Value, Diagnostic> {
     let node = state.builder.node(mark);
     let (ty, loc) = (node.types[0].clone(), node.loc);
-    let text = format!("the gradient of the tensor marked at {loc} is zero everywhere: the loss does not depend on it");
+    let tensor = match &state.builder.node(node.operands[0]).op {
+        Op::Input { name, .. } => format!("`{name}`"),
+        _ => format!("the tensor marked at {loc}"),
+    };
+    let text = format!("the gradient of {tensor} is zero everywhere: the loss does not depend on it");
     state.notices.push(Notice { text, loc: taken });
     state.builder.full(&ty, Literal::zero(ty.dtype), taken)
 }

@@ -77,7 +77,7 @@ pub fn gradients(of: &Tensor, wrt: &[&Tensor]) -> Vec<Tensor> {
 }
 
 /// A tree with other tensors in the places of its own.
-fn replaced<M: Tree<Tensor>>(tree: &M, tensors: &[Tensor]) -> M {
+pub(crate) fn replaced<M: Tree<Tensor>>(tree: &M, tensors: &[Tensor]) -> M {
     let tree: Result<With<M, Tensor, Tensor>, _> = tree.with_leaves(tensors.iter().cloned());
     tree.expect("one tensor for each leaf")
 }

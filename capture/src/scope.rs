@@ -74,7 +74,8 @@ impl Scope {
         Scope { session: self.session.clone(), backend }
     }
 
-    /// Declares an argument of the graph. K0107 where the name is taken.
+    /// Declares an argument of the graph, on this handle's backend: `scope.on(Backend::Wgpu).input(..)` declares one elsewhere. K0107 where
+    /// the name is taken.
     #[track_caller]
     pub fn input(&self, name: &str, dtype: DType, shape: impl Into<Shape>) -> Tensor {
         self.declare(name, TensorType::new(dtype, shape, self.backend))

@@ -5,6 +5,7 @@
 #![allow(clippy::approx_constant)]
 
 mod backends;
+mod both_ways;
 mod check;
 mod codes;
 mod command;
