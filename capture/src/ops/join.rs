@@ -24,7 +24,7 @@ pub fn concat(tensors: &[&Tensor], axis: isize) -> Tensor {
     or_panic(try_concat(tensors, axis))
 }
 
-/// [`concat`] that may be called where no scope is open.
+/// [`concat()`] that may be called where no scope is open.
 ///
 /// # Errors
 ///
