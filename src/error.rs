@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use kiln_capture::source_text;
 use kiln_ir::tree::Mismatch;
-use kiln_ir::{Code, Color, Diagnostic, Diagnostics, Rendering};
+use kiln_ir::{Code, Color, Diagnostic, Diagnostics, Loc, Rendering};
 use kiln_runtime::RunError;
 
 /// One or more diagnostics. `Display` is the whole text, with the user's source lines where the files can be read.
@@ -32,6 +32,15 @@ impl Error {
     /// What went wrong, as data.
     pub fn diagnostics(&self) -> &Diagnostics {
         &self.0
+    }
+
+    /// This error at the line of a call, where it has no line of its own.
+    pub(crate) fn called_at(self, loc: Loc) -> Error {
+        let placed = self.0.into_iter().map(|diagnostic| match diagnostic.loc {
+            Loc::Unknown => diagnostic.at(loc),
+            Loc::Caller(_) | Loc::Text { .. } => diagnostic,
+        });
+        Error(Diagnostics::from_list(placed.collect()).expect("an error has at least one diagnostic"))
     }
 
     /// What went wrong, as data, by value.
@@ -105,9 +114,8 @@ impl fmt::Debug for Error {
         if f.alternate() {
             return f.debug_tuple("Error").field(&self.0).finish();
         }
-        // `main` prints `Error: ` before this.
-        f.write_str("\n")?;
-        fmt::Display::fmt(self, f)
+        // `main` prints `Error: ` before this, and a newline after it.
+        write!(f, "\n{}", render(&self.0).trim_end())
     }
 }
 

@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 
 use kiln_capture::Tensor;
+use kiln_ir::Loc;
 use kiln_ir::tree::{Family, Hole, Structure, Tree, With};
 use kiln_passes::Options;
 use kiln_runtime::{Argument, Array, Device};
@@ -53,7 +54,13 @@ where
     ///
     /// All mistakes recorded while capturing; K0701 for an array on another device; K0704 where there is no memory; K1004 with
     /// [`Jit::check_finite`]. A call that fails leaves nothing behind.
+    #[track_caller]
     pub fn call<I: Feed<A>>(&self, arguments: I) -> Result<With<O, Tensor, Array>> {
+        let loc = Loc::caller();
+        self.run(arguments).map_err(|error| error.called_at(loc))
+    }
+
+    fn run<I: Feed<A>>(&self, arguments: I) -> Result<With<O, Tensor, Array>> {
         let mut structure = Structure::default();
         arguments.describe(&mut structure);
         let mut arrays = Vec::new();

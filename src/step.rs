@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 
 use kiln_capture::Tensor;
+use kiln_ir::Loc;
 use kiln_ir::tree::{Hole, Structure, Tree, With};
 use kiln_passes::Options;
 use kiln_runtime::{Argument, Array, Device};
@@ -61,7 +62,13 @@ where
     /// # Errors
     ///
     /// As [`Jit::call`](crate::Jit::call), and K0703 where the state was lost. On any of them the state is as it was.
+    #[track_caller]
     pub fn call<I: Feed<A>>(&self, state: &mut Data<S>, arguments: I) -> Result<With<O, Tensor, Array>> {
+        let loc = Loc::caller();
+        self.run(state, arguments).map_err(|error| error.called_at(loc))
+    }
+
+    fn run<I: Feed<A>>(&self, state: &mut Data<S>, arguments: I) -> Result<With<O, Tensor, Array>> {
         let mut structure = Structure::default();
         arguments.describe(&mut structure);
         let mut arrays = Vec::new();

@@ -127,6 +127,7 @@ pub(crate) fn combine(builder: &mut GraphBuilder, op: Op, operands: &[Value], lo
     }
     check_apart_from_shapes(builder, &op, operands, loc)?;
     let shape = broadcast_shape(builder, &op, operands, loc)?;
+    check_as(builder, &op, operands, &shape, loc)?;
     let operands: Result<SmallVec<[Value; 4]>, Diagnostic> =
         operands.iter().map(|&operand| builder.broadcast(operand, &shape, loc)).collect();
     builder.value(op, &operands?, loc)

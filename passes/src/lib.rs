@@ -71,7 +71,7 @@ fn broke(pass: &str, found: &Diagnostic) -> Diagnostic {
 
 /// Compiles a graph that lives on one backend.
 ///
-/// Errors: K0208 where nodes live on several backends, K0209 for a custom op without a body, K0901 for mistakes of ours.
+/// Errors: K0208 where nodes live on several backends, K0209 for a custom op without a body, K0603 for a buffer that the device does not take, K0901 for mistakes of ours.
 ///
 /// ```
 /// use kiln_ir::{Backend, DType, GraphBuilder, Loc, ScalarOp, TensorType};
@@ -117,7 +117,24 @@ pub fn compile_observed(
     }
     let mut plan = memory::plan(&graph, options, placed);
     plan.ledger = ledger(&graph, &groups, &stored);
+    within_limits(&plan, &options.limits)?;
     Ok(plan)
+}
+
+/// K0603 for the largest buffer, where the device does not take it. Kernels are split before they exceed a limit; a buffer cannot be.
+fn within_limits(plan: &Plan, limits: &Limits) -> Result<(), Diagnostic> {
+    let Some(largest) = plan.buffers.iter().max_by_key(|buffer| buffer.ty.num_bytes()) else { return Ok(()) };
+    let (bytes, limit) = (largest.ty.num_bytes(), limits.buffer_bytes);
+    if bytes <= limit {
+        return Ok(());
+    }
+    Err(Diagnostic::new(
+        Code::K0603,
+        format!("device limit exceeded: a buffer of {bytes} bytes, `buffer_bytes` is {limit}"),
+    )
+    .at(largest.loc)
+    .label(format!("{} in `{}`", largest.ty, plan.name))
+    .help("compute it in parts, or in a narrower dtype"))
 }
 
 fn one_backend(graph: &Graph) -> Result<(), Diagnostic> {

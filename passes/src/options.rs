@@ -50,11 +50,20 @@ pub struct Limits {
     pub row_count: usize,
     /// Points below which a kernel is small altogether.
     pub small: usize,
+    /// Bytes of one buffer.
+    pub buffer_bytes: usize,
 }
 
 impl Limits {
     /// The CPU's: rows must stay in the second-level cache, and there must be enough of them for the cores.
     pub fn cpu() -> Limits {
-        Limits { instructions: 512, buffers: 64, row_elements: 1 << 16, row_count: 16, small: 1 << 15 }
+        Limits {
+            instructions: 512,
+            buffers: 64,
+            row_elements: 1 << 16,
+            row_count: 16,
+            small: 1 << 15,
+            buffer_bytes: isize::MAX as usize,
+        }
     }
 }

@@ -326,6 +326,7 @@ pub(crate) fn out_of_memory(what: &TensorType, refused: OutOfMemory) -> Diagnost
     };
     Diagnostic::new(Code::K0704, format!("out of memory: asked for {asked}, {} available", refused.available))
         .label(format!("memory for {what}"))
+        .help("let go of arrays that are not needed, or raise the limit with `device.set_memory_limit(bytes)`")
 }
 
 #[cfg(test)]

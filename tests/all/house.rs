@@ -93,6 +93,16 @@ fn the_readme_shows_the_quickstart_as_it_runs() {
     assert!(read("README.md").contains(code.trim_end()), "README.md and examples/quickstart.rs differ");
 }
 
+#[test]
+fn the_readme_shows_an_error_as_its_page_does() {
+    let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    let page = kiln_ir::Code::K0301.explain();
+    for block in ["```rust,no_run\n", "```text\n"] {
+        let text = page.split(block).nth(1).unwrap().split("```").next().unwrap();
+        assert!(readme.contains(text), "README.md does not show\n{text}");
+    }
+}
+
 /// All Rust files below a folder of the project, with their text.
 fn sources(folder: &str) -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -13,6 +13,7 @@ mod composites;
 mod cpu;
 mod data;
 mod documented;
+mod ending;
 mod faults;
 mod files;
 mod fusion;

@@ -18,13 +18,24 @@ pub(super) fn span(line: &str, loc: Loc, op: Option<&str>) -> Option<Range<usize
         Loc::Text { .. } => op.and_then(|op| defined_by(line, start, op)),
         Loc::Unknown => None,
     };
-    Some(closer.unwrap_or_else(|| start..start + token(&line[start..])))
+    Some(closer.unwrap_or_else(|| start..start + path(&line[start..])))
 }
 
 /// Where a column (in characters, from 1) begins. The end of the line is a column too.
 fn byte_of_column(line: &str, column: u32) -> Option<usize> {
     let index = (column as usize).saturating_sub(1);
     line.char_indices().map(|(byte, _)| byte).chain([line.len()]).nth(index)
+}
+
+/// The length in bytes of the path (`Tensor::from_inner`), name or character that `text` begins with.
+fn path(text: &str) -> usize {
+    let mut length = token(text);
+    while let Some(rest) = text[length..].strip_prefix("::")
+        && rest.starts_with(is_name)
+    {
+        length += "::".len() + token(rest);
+    }
+    length
 }
 
 /// The length in bytes of the name or the character that `text` begins with.
@@ -172,8 +183,10 @@ mod tests {
         let cases =
             [("matmul(&w)", "matmul"), ("%x, %y", "%x"), ("@gpu)", "@gpu"), ("(a)", "("), ("λx + 1", "λx"), ("", "")];
         for (text, expected) in cases {
-            assert_eq!(&text[..token(text)], expected);
+            assert_eq!(&text[..path(text)], expected);
         }
+        assert_eq!(path("Tensor::from_inner(w)"), "Tensor::from_inner".len());
+        assert_eq!(path("sum::<f32>()"), "sum".len());
     }
 
     #[test]

@@ -35,6 +35,7 @@ pub fn infer(op: &Op, operands: &[&TensorType]) -> Result<Types, Diagnostic> {
         None => diagnostic.in_op(op.name()),
     })?;
     for ty in &types {
+        check::supported(op, ty)?;
         check::size(op, ty)?;
     }
     Ok(types)

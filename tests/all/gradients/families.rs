@@ -346,9 +346,9 @@ fn a_gradient_through_casts_comes_back_in_the_dtype_of_its_value() {
 fn custom(shape: &[usize]) -> Op {
     let mut body = GraphBuilder::new("body");
     let parts = |b: &mut GraphBuilder| {
-        let on_wgpu = |shape: &[usize]| kiln_ir::TensorType::new(DType::F64, shape, Backend::Wgpu);
-        let a = b.input("a", on_wgpu(shape), LOC)?;
-        let c = b.input("b", on_wgpu(shape), LOC)?;
+        let on_cuda = |shape: &[usize]| kiln_ir::TensorType::new(DType::F64, shape, Backend::Cuda);
+        let a = b.input("a", on_cuda(shape), LOC)?;
+        let c = b.input("b", on_cuda(shape), LOC)?;
         let sin = b.scalar(ScalarOp::Sin, &[a], LOC)?;
         Ok::<_, kiln_ir::Diagnostic>([b.scalar(ScalarOp::Mul, &[sin, c], LOC)?, b.scalar(ScalarOp::Exp, &[c], LOC)?])
     };
