@@ -17,6 +17,7 @@ use crate::Result;
 use crate::cache::{Cache, Signature, qualified};
 use crate::finite::Watch;
 use crate::report::Report;
+use crate::reproduce::reproducible;
 
 /// Called with each tapped value, by name, after every call.
 pub(crate) type Tap = Box<dyn FnMut(&str, &Array) + Send>;
@@ -160,19 +161,20 @@ pub(crate) struct Parts<R> {
     pub(crate) outputs: for<'a> fn(&'a R) -> Vec<(String, &'a Tensor)>,
 }
 
-/// Records a closure's run and compiles it. `body` gets a ticket for each leaf of the signature, in order, and gives the results,
+/// Records a closure's run and compiles it. `loc` is the call that asks for it, where arguments are declared. `body` gets a ticket for each leaf of the signature, in order, and gives the results,
 /// which `parts` reads.
 pub(crate) fn capture<T, R>(
     compiler: &Compiler<T>,
     signature: &Signature,
+    loc: Loc,
     state_leaves: usize,
     body: impl FnOnce(Vec<Tensor>) -> R,
     template: impl FnOnce(&R) -> T,
     parts: Parts<R>,
 ) -> Result<Entry<T>> {
     let begun = Instant::now();
-    let open = CaptureDevice::new(compiler.device.backend()).begin(&compiler.name)?;
-    let inputs = declare(&open, signature);
+    let open = CaptureDevice::new(compiler.device.backend()).begin_at(&compiler.name, loc)?;
+    let inputs = declare(&open, signature, loc);
     let results = open.run(|_| body(inputs))?;
     let outputs = (parts.outputs)(&results);
     let mut captured = open.finish_with(&outputs)?;
@@ -236,14 +238,18 @@ pub(crate) fn executable(graph: &Graph, options: &Options, device: &Device) -> R
     }
     match device.backend() {
         Backend::NdArray => Ok(Executable::reference(graph.clone(), device)),
-        Backend::Cpu => Ok(Executable::new(plan(graph, options)?, device)?),
+        Backend::Cpu => {
+            let ours = |diagnostic| reproducible(graph, options, diagnostic);
+            let plan = plan(graph, options).map_err(ours)?;
+            Ok(Executable::new(plan, device).map_err(|errors| errors.map(ours))?)
+        }
         backend @ (Backend::Wgpu | Backend::Cuda) => Err(kiln_runtime::unsupported(backend).into()),
     }
 }
 
-fn declare(scope: &Scope, signature: &Signature) -> Vec<Tensor> {
+fn declare(scope: &Scope, signature: &Signature, loc: Loc) -> Vec<Tensor> {
     let names = signature.names();
-    names.iter().zip(&signature.types).map(|(name, ty)| scope.declare(name, ty.clone())).collect()
+    names.iter().zip(&signature.types).map(|(name, ty)| scope.declare_at(name, ty.clone(), loc)).collect()
 }
 
 /// K0108 where the closure declared an input by hand, which no caller would feed.

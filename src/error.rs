@@ -36,11 +36,10 @@ impl Error {
 
     /// This error at the line of a call, where it has no line of its own.
     pub(crate) fn called_at(self, loc: Loc) -> Error {
-        let placed = self.0.into_iter().map(|diagnostic| match diagnostic.loc {
+        Error(self.0.map(|diagnostic| match diagnostic.loc {
             Loc::Unknown => diagnostic.at(loc),
             Loc::Caller(_) | Loc::Text { .. } => diagnostic,
-        });
-        Error(Diagnostics::from_list(placed.collect()).expect("an error has at least one diagnostic"))
+        }))
     }
 
     /// What went wrong, as data, by value.

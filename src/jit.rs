@@ -57,17 +57,17 @@ where
     #[track_caller]
     pub fn call<I: Feed<A>>(&self, arguments: I) -> Result<With<O, Tensor, Array>> {
         let loc = Loc::caller();
-        self.run(arguments).map_err(|error| error.called_at(loc))
+        self.run(arguments, loc).map_err(|error| error.called_at(loc))
     }
 
-    fn run<I: Feed<A>>(&self, arguments: I) -> Result<With<O, Tensor, Array>> {
+    fn run<I: Feed<A>>(&self, arguments: I, loc: Loc) -> Result<With<O, Tensor, Array>> {
         let mut structure = Structure::default();
         arguments.describe(&mut structure);
         let mut arrays = Vec::new();
         arguments.arrays(&self.compiler.device, &mut arrays)?;
         let mut signature = Signature { state: Structure::default(), arguments: structure, types: Vec::new() };
         signature.types = self.compiler.types(&arrays.iter().collect::<Vec<_>>(), || signature.names())?;
-        let entry = self.compiler.entry(signature, |signature| self.capture(signature, &arguments))?;
+        let entry = self.compiler.entry(signature, |signature| self.capture(signature, &arguments, loc))?;
         let results = entry.executable.run(arrays.into_iter().map(Argument::Borrowed).collect())?;
         let own = entry.executable.outputs().len() - entry.extras();
         let extras = self.compiler.split(&entry, results, own)?;
@@ -75,13 +75,18 @@ where
         Ok(filled::<O>(&entry.template, extras.results))
     }
 
-    fn capture<I: Feed<A>>(&self, signature: &Signature, arguments: &I) -> Result<Entry<With<O, Tensor, Hole>>> {
+    fn capture<I: Feed<A>>(
+        &self,
+        signature: &Signature,
+        arguments: &I,
+        loc: Loc,
+    ) -> Result<Entry<With<O, Tensor, Hole>>> {
         let body = |inputs: Vec<Tensor>| {
             let mut inputs = inputs.into_iter();
             (self.function)(arguments.tickets(&mut || inputs.next().expect("one input is declared for each leaf")))
         };
         let parts = Parts { state: |_| Structure::default(), outputs: |results: &O| named(results, "out") };
-        capture(&self.compiler, signature, 0, body, hollow, parts)
+        capture(&self.compiler, signature, loc, 0, body, hollow, parts)
     }
 
     /// Names the function in reports and in its graph.

@@ -31,6 +31,7 @@ pub mod optim;
 pub mod prelude;
 pub mod random;
 mod report;
+mod reproduce;
 mod step;
 
 pub use cache::CacheStatistics;

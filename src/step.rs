@@ -65,10 +65,10 @@ where
     #[track_caller]
     pub fn call<I: Feed<A>>(&self, state: &mut Data<S>, arguments: I) -> Result<With<O, Tensor, Array>> {
         let loc = Loc::caller();
-        self.run(state, arguments).map_err(|error| error.called_at(loc))
+        self.run(state, arguments, loc).map_err(|error| error.called_at(loc))
     }
 
-    fn run<I: Feed<A>>(&self, state: &mut Data<S>, arguments: I) -> Result<With<O, Tensor, Array>> {
+    fn run<I: Feed<A>>(&self, state: &mut Data<S>, arguments: I, loc: Loc) -> Result<With<O, Tensor, Array>> {
         let mut structure = Structure::default();
         arguments.describe(&mut structure);
         let mut arrays = Vec::new();
@@ -76,7 +76,7 @@ where
         let mut signature = Signature { state: state.structure(), arguments: structure, types: Vec::new() };
         let leaves: Vec<&Array> = state.leaves().into_iter().chain(&arrays).collect();
         signature.types = self.compiler.types(&leaves, || signature.names())?;
-        let entry = self.compiler.entry(signature, |signature| self.capture(signature, state, &arguments))?;
+        let entry = self.compiler.entry(signature, |signature| self.capture(signature, state, &arguments, loc))?;
         match (self.compiler.previous, self.compiler.check) {
             (Previous::Overwrite, Check::Nothing) => self.run_in_place(&entry, state, arrays),
             (Previous::Keep, _) | (_, Check::Finite) => self.run_beside(&entry, state, arrays),
@@ -139,6 +139,7 @@ where
         signature: &Signature,
         state: &Data<S>,
         arguments: &I,
+        loc: Loc,
     ) -> Result<Entry<Templates<S, O>>> {
         let body = |inputs: Vec<Tensor>| {
             let mut inputs = inputs.into_iter();
@@ -148,7 +149,7 @@ where
         };
         let parts = Parts { state: |(state, _): &(S, O)| state.structure(), outputs };
         let template = |(state, out): &(S, O)| (hollow(state), hollow(out));
-        capture(&self.compiler, signature, signature.state.leaf_count(), body, template, parts)
+        capture(&self.compiler, signature, loc, signature.state.leaf_count(), body, template, parts)
     }
 
     /// Names the step in reports and in its graph.

@@ -157,7 +157,15 @@ impl CaptureDevice {
     /// K0104 where a scope is open on this device already.
     #[track_caller]
     pub fn begin(&self, name: &str) -> Result<OpenScope> {
-        let loc = frame::here();
+        self.begin_at(name, frame::here())
+    }
+
+    /// [`CaptureDevice::begin`] for someone else, whose line it is.
+    ///
+    /// # Errors
+    ///
+    /// K0104 where a scope is open on this device already.
+    pub fn begin_at(&self, name: &str, loc: Loc) -> Result<OpenScope> {
         let mut slot = self.slot();
         if let Some(active) = &slot.active {
             return Err(Diagnostic::new(Code::K0104, "a capture scope is already active on this device")

@@ -50,7 +50,8 @@ pub fn composite(name: &'static str, operands: &[&Tensor], body: impl FnOnce() -
         }
         outermost
     });
-    let exit = outermost.then_some(Exit);
+    // Made only where it is kept: it ends the frame when it goes.
+    let exit = outermost.then(|| Exit);
     let result = match session_of(operands, loc) {
         Ok(session) if operands.iter().any(|operand| operand.is_poisoned()) => Tensor::poison(session, loc),
         Ok(_) => body(),

@@ -84,7 +84,13 @@ impl Scope {
     /// [`Scope::input`] with a whole type, backend included.
     #[track_caller]
     pub fn declare(&self, name: &str, ty: TensorType) -> Tensor {
-        self.record(|state, loc| state.builder.input(name, ty, loc))
+        self.declare_at(name, ty, frame::here())
+    }
+
+    /// [`Scope::declare`] for someone else, whose line it is.
+    #[track_caller]
+    pub fn declare_at(&self, name: &str, ty: TensorType, loc: Loc) -> Tensor {
+        self.record_at(loc, |state, loc| state.builder.input(name, ty, loc))
     }
 
     /// Bakes data into the graph: a number, an array of numbers (nested for more axes), a slice, a `Vec`, or [`HostData`](kiln_ir::HostData). Unsuffixed
@@ -174,7 +180,11 @@ impl Scope {
     /// Records an op that has no operands.
     #[track_caller]
     pub(crate) fn record(&self, build: impl FnOnce(&mut State, Loc) -> Result<Value, Diagnostic>) -> Tensor {
-        let loc = frame::here();
+        self.record_at(frame::here(), build)
+    }
+
+    #[track_caller]
+    fn record_at(&self, loc: Loc, build: impl FnOnce(&mut State, Loc) -> Result<Value, Diagnostic>) -> Tensor {
         if self.session.is_open() {
             return record_in(&self.session, loc, Tracking::default(), build);
         }

@@ -4,7 +4,9 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use kiln_capture::{Key, Scope, Tensor, concat, cross_entropy, layer_norm, mse, stack, value_and_grad};
+use kiln_capture::{
+    Key, Mask, Scope, Tensor, attention, concat, cross_entropy, layer_norm, mse, stack, value_and_grad,
+};
 use kiln_ir::{Backend, Code, DType};
 
 use crate::shown::{cpu, report, shown};
@@ -355,6 +357,32 @@ fn three_mistakes_in_one_scope_give_three_diagnostics() {
         let scores = (hidden + f32s(scope, "b", [10])).softmax(1);
         let bad = x.sum(2) + scores;
         let _worse = bad * scope.input("i", DType::I32, [2]) + (w + 1).pow(scope.input("n", DType::I32, []));
+    }));
+}
+
+#[test]
+fn a_mistake_deep_inside_a_composite_is_at_the_line_of_the_user() {
+    insta::assert_snapshot!(report(|scope| {
+        let x = f32s(scope, "x", [2, 4, 8]);
+        layer_norm(&x, Some(&f32s(scope, "weight", [4])), None, 1e-5);
+        attention(&x, &f32s(scope, "keys", [2, 5, 16]), &x, Mask::Causal);
+    }));
+}
+
+#[test]
+fn a_compiled_function_tells_its_arguments_by_the_line_of_the_call() {
+    let base = line!();
+    let device = kiln::Device::cpu();
+    let fit = kiln::jit(&device, |(x, w): (Tensor, Tensor)| x.matmul(&w));
+    let array = |shape: [usize; 2]| kiln::Array::zeros(&device, DType::F32, shape).unwrap();
+    let called = fit.call((array([2, 3]), array([2, 3])));
+    insta::assert_snapshot!(shown(called.map_err(kiln::Error::into_diagnostics), base));
+}
+
+#[test]
+fn labels_that_are_floats_of_the_shape_of_indices_should_be_ints() {
+    insta::assert_snapshot!(report(|scope| {
+        cross_entropy(&f32s(scope, "logits", [32, 10]), &f32s(scope, "labels", [32]));
     }));
 }
 

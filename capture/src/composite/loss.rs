@@ -51,6 +51,12 @@ fn rows(logits: &Tensor, labels: &Tensor) -> Tensor {
             return mistake(&named, diagnostic.label("labels are class indices (int) or probabilities (float)"));
         }
     };
+    if labels.dtype().is_float() && labels.shape()[..] == *batch {
+        let diagnostic = Diagnostic::new(Code::K0404, "Should be int, got float")
+            .label(format!("labels of shape {} are class indices", labels.shape()))
+            .help(format!("cast them with `.cast(DType::I32)`; probabilities would have shape {}", logits.shape()));
+        return mistake(&named, diagnostic);
+    }
     if labels.shape()[..] != *wanted {
         let message = format!("labels {} do not fit logits {}", labels.shape(), logits.shape());
         let label = format!("class indices would have shape {:?}, probabilities {}", batch, logits.shape());

@@ -129,6 +129,11 @@ impl Diagnostics {
         self.0.len()
     }
 
+    /// Each of them changed.
+    pub fn map(self, change: impl FnMut(Diagnostic) -> Diagnostic) -> Diagnostics {
+        Diagnostics(self.0.into_iter().map(change).collect())
+    }
+
     /// Their codes.
     pub fn codes(&self) -> Vec<Code> {
         self.0.iter().map(|diagnostic| diagnostic.code).collect()
