@@ -248,9 +248,10 @@ impl Gradients {
 fn zeros(state: &mut State, mark: Value, taken: Loc) -> Result<Value, Diagnostic> {
     let node = state.builder.node(mark);
     let (ty, loc) = (node.types[0].clone(), node.loc);
-    let tensor = match &state.builder.node(node.operands[0]).op {
-        Op::Input { name, .. } => format!("`{name}`"),
-        _ => format!("the tensor marked at {loc}"),
+    let tensor = if let Op::Input { name, .. } = &state.builder.node(node.operands[0]).op {
+        format!("`{name}`")
+    } else {
+        format!("the tensor marked at {loc}")
     };
     let text = format!("the gradient of {tensor} is zero everywhere: the loss does not depend on it");
     state.notices.push(Notice { text, loc: taken });

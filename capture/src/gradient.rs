@@ -50,7 +50,7 @@ pub fn value_and_grad_aux<M: Tree<Tensor>, A: Tree<Tensor>>(
     for (leaf, name) in model.leaves().into_iter().zip(&names) {
         let mark = mark(leaf, name);
         let tracking = mark.tracking.clone().within(&context);
-        marks.push(mark.tracked_by(tracking));
+        marks.push(mark.tracked_if_sound(tracking));
     }
     let marked: M = replaced(model, &marks);
     let (loss, more) = loss(&marked);

@@ -404,6 +404,20 @@ fn k0508_a_tensor_is_kept_from_inside_of_value_and_grad() {
 }
 
 #[test]
+fn poison_that_is_kept_from_inside_of_value_and_grad_stays_silent() {
+    let codes = codes(|scope| {
+        let x = f32s(scope, "x", [3]);
+        let mut kept = None;
+        value_and_grad(&x.sum(7), |bad| {
+            kept = Some(bad.clone());
+            bad * 2.0
+        });
+        let _sum = kept.unwrap() + x;
+    });
+    assert_eq!(codes, [Code::K0304]);
+}
+
+#[test]
 fn k0508_a_call_is_over_also_where_its_loss_panics() {
     let codes = codes(|scope| {
         let x = f32s(scope, "x", [3]);
