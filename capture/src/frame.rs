@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use kiln_ir::{Diagnostic, Loc};
 
 use crate::Tensor;
-use crate::session::session_of;
+use crate::session::{renamed, session_of};
 use crate::source::refuse;
 
 struct Frame {
@@ -87,7 +87,7 @@ pub(crate) fn named(mut diagnostic: Diagnostic, loc: Loc) -> Diagnostic {
         diagnostic.loc = loc;
     }
     FRAME.with_borrow(|frame| match frame {
-        Some(frame) => diagnostic.in_op(frame.name),
+        Some(frame) => renamed(diagnostic, frame.name),
         None => diagnostic,
     })
 }

@@ -235,7 +235,8 @@ pub(crate) fn record_as(
     record(operands, |state, values, loc| build(state, values, loc).map_err(|diagnostic| renamed(diagnostic, name)))
 }
 
-fn renamed(mut diagnostic: Diagnostic, name: &str) -> Diagnostic {
+/// The diagnostic of an op that the user called by another name.
+pub(crate) fn renamed(mut diagnostic: Diagnostic, name: &str) -> Diagnostic {
     if let Some(op) = &diagnostic.op {
         let (op, name) = (format!("`{op}`"), format!("`{name}`"));
         diagnostic.message = diagnostic.message.replace(&op, &name);
