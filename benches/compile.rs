@@ -52,7 +52,7 @@ fn compiling(c: &mut Criterion) {
         for nodes in [10, 1_000, 10_000] {
             let graph = graph(program, nodes.max(24));
             group.throughput(Throughput::Elements(graph.nodes.len() as u64));
-            group.bench_function(BenchmarkId::new("inline", nodes), |b| b.iter(|| inline(&graph)));
+            group.bench_function(BenchmarkId::new("inline", nodes), |b| b.iter(|| inline(&graph, &Options::default())));
             group.bench_function(BenchmarkId::new("simplify", nodes), |b| b.iter(|| simplify(&graph)));
             group.bench_function(BenchmarkId::new("all", nodes), |b| b.iter(|| compile(&graph, &Options::default())));
         }

@@ -7,9 +7,9 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use kiln_capture::{Baked, CaptureDevice, Notice, Scope, Tensor};
+use kiln_capture::{Baked, CaptureDevice, CapturedGraph, Notice, Scope, Tensor};
 use kiln_ir::tree::{Hole, Structure, Tree, With};
-use kiln_ir::{Backend, Code, Diagnostic, Graph, Loc, Result as IrResult, TensorType};
+use kiln_ir::{Backend, Code, CustomOps, Diagnostic, Graph, Loc, Result as IrResult, TensorType};
 use kiln_passes::{Options, compile as plan};
 use kiln_runtime::{Array, Device, Executable};
 
@@ -18,6 +18,7 @@ use crate::cache::{Cache, Signature, qualified};
 use crate::finite::Watch;
 use crate::report::Report;
 use crate::reproduce::reproducible;
+use crate::verify::{Verifier, Verify};
 
 /// Called with each tapped value, by name, after every call.
 pub(crate) type Tap = Box<dyn FnMut(&str, &Array) + Send>;
@@ -46,6 +47,7 @@ pub(crate) struct Compiler<T> {
     pub(crate) device: Device,
     pub(crate) options: Options,
     pub(crate) check: Check,
+    pub(crate) verify: Verify,
     pub(crate) previous: Previous,
     tap: Option<Mutex<Tap>>,
     cache: Mutex<Cache<Entry<T>>>,
@@ -60,6 +62,8 @@ pub(crate) struct Entry<T> {
     pub(crate) taps: Vec<Arc<str>>,
     /// What is watched, whose flags follow the taps.
     pub(crate) watch: Option<Watch>,
+    /// What is compared with its oracle before each run.
+    pub(crate) verifier: Option<Verifier>,
     pub(crate) baked: Vec<Baked>,
     pub(crate) notices: Vec<Notice>,
     pub(crate) captured_in: Duration,
@@ -79,6 +83,7 @@ impl<T> Compiler<T> {
             device: device.clone(),
             options: Options::default(),
             check: Check::Nothing,
+            verify: Verify::Off,
             previous: Previous::Overwrite,
             tap: None,
             cache: Mutex::new(Cache::new()),
@@ -193,20 +198,52 @@ pub(crate) fn capture<T, R>(
         Check::Finite => Some(Watch::add(&mut graph)?),
     };
     let captured_in = begun.elapsed();
+    let mut customs = compiler.options.customs.clone();
+    customs.join(&captured.customs)?;
+    let verifier = match compiler.verify {
+        Verify::Off => None,
+        Verify::On => Some(Verifier::new(&captured.graph, &customs)?),
+    };
     let pairs = if state == signature.state { donated(&graph, state_leaves) } else { Vec::new() };
     let begun = Instant::now();
-    let executable = executable(&graph, &Options { donate: pairs, ..compiler.options.clone() }, &compiler.device)?;
+    let options = Options { donate: pairs, customs, ..compiler.options.clone() };
+    let executable = executable(&graph, &options, &compiler.device)?;
     let compiled_in = begun.elapsed();
     let (baked, notices) = (captured.baked(), captured.notices);
-    Ok(Entry { executable, template, taps, watch, baked, notices, captured_in, compiled_in })
+    Ok(Entry { executable, template, taps, watch, verifier, baked, notices, captured_in, compiled_in })
+}
+
+/// What can be compiled: a [`CapturedGraph`], whose custom ops are known, a graph, or a graph with the custom ops that it names.
+#[derive(Clone, Debug)]
+pub struct Program<'a> {
+    pub(crate) graph: &'a Graph,
+    pub(crate) customs: CustomOps,
+}
+
+impl<'a> From<&'a CapturedGraph> for Program<'a> {
+    fn from(captured: &'a CapturedGraph) -> Program<'a> {
+        Program { graph: &captured.graph, customs: captured.customs.clone() }
+    }
+}
+
+impl<'a> From<&'a Graph> for Program<'a> {
+    fn from(graph: &'a Graph) -> Program<'a> {
+        Program { graph, customs: CustomOps::new() }
+    }
+}
+
+impl<'a> From<(&'a Graph, &CustomOps)> for Program<'a> {
+    fn from((graph, customs): (&'a Graph, &CustomOps)) -> Program<'a> {
+        Program { graph, customs: customs.clone() }
+    }
 }
 
 /// Compiles a graph, captured or read from its text, for the device on whose backend its nodes are.
 ///
 /// # Errors
 ///
-/// K0208 where the graph is for another backend or nothing here runs it, K0209 for a custom op without a body, K0704 where its constants
-/// do not fit.
+/// K0208 where the graph is for another backend or nothing here runs it, K0209 for a custom op with neither a body nor a kernel for the
+/// device, K0704 where its constants do not fit.
 ///
 /// ```
 /// use kiln::prelude::*;
@@ -214,13 +251,14 @@ pub(crate) fn capture<T, R>(
 ///     scope.input("x", DType::F32, [3]).exp().sum(..)
 /// })?;
 /// let device = Device::cpu();
-/// let executable = kiln::compile(&captured.graph, &device)?;
+/// let executable = kiln::compile(&captured, &device)?;
 /// let results = executable.run(vec![Array::new(&device, [0.0f32; 3])?.into()])?;
 /// assert_eq!(results[0].item::<f32>()?, 3.0);
 /// # Ok::<(), kiln::Error>(())
 /// ```
-pub fn compile(graph: &Graph, device: &Device) -> Result<Executable> {
-    executable(graph, &Options::default(), device)
+pub fn compile<'a>(program: impl Into<Program<'a>>, device: &Device) -> Result<Executable> {
+    let Program { graph, customs } = program.into();
+    executable(graph, &Options { customs, ..Options::default() }, device)
 }
 
 /// [`compile`] with options.
@@ -237,11 +275,11 @@ pub(crate) fn executable(graph: &Graph, options: &Options, device: &Device) -> R
             .into());
     }
     match device.backend() {
-        Backend::NdArray => Ok(Executable::reference(graph.clone(), device)),
+        Backend::NdArray => Ok(Executable::reference_with_customs(graph.clone(), &options.customs, device)),
         Backend::Cpu => {
             let ours = |diagnostic| reproducible(graph, options, diagnostic);
             let plan = plan(graph, options).map_err(ours)?;
-            Ok(Executable::new(plan, device).map_err(|errors| errors.map(ours))?)
+            Ok(Executable::with_customs(plan, &options.customs, device).map_err(|errors| errors.map(ours))?)
         }
         backend @ (Backend::Wgpu | Backend::Cuda) => Err(kiln_runtime::unsupported(backend).into()),
     }

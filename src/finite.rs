@@ -61,8 +61,8 @@ impl Source {
             | Op::Transfer(_)
             | Op::StopGradient
             | Op::Mark
-            | Op::Barrier
-            | Op::Custom(_) => Source::Computed(op.name().into_owned()),
+            | Op::Barrier => Source::Computed(op.name().into_owned()),
+            Op::Custom(custom) => Source::Computed(custom.name.to_string()),
         }
     }
 }

@@ -10,6 +10,7 @@ use kiln_runtime::{Argument, Array, Device};
 
 use crate::cache::{CacheStatistics, Signature};
 use crate::compiled::{Check, Compiler, Entry, Parts, capture, hollow, named};
+use crate::verify::Verify;
 use crate::{Feed, Report, Result};
 
 /// A function of tensors that is captured and compiled once for each signature it is called with. Made by [`jit`].
@@ -52,8 +53,8 @@ where
     ///
     /// # Errors
     ///
-    /// All mistakes recorded while capturing; K0701 for an array on another device; K0704 where there is no memory; K1004 with
-    /// [`Jit::check_finite`]. A call that fails leaves nothing behind.
+    /// All mistakes recorded while capturing; K0701 for an array on another device; K0704 where there is no memory; K0705 where a
+    /// custom op's function fails; K0706 with [`Jit::verify`]; K1004 with [`Jit::check_finite`]. A call that fails leaves nothing behind.
     #[track_caller]
     pub fn call<I: Feed<A>>(&self, arguments: I) -> Result<With<O, Tensor, Array>> {
         let loc = Loc::caller();
@@ -68,6 +69,9 @@ where
         let mut signature = Signature { state: Structure::default(), arguments: structure, types: Vec::new() };
         signature.types = self.compiler.types(&arrays.iter().collect::<Vec<_>>(), || signature.names())?;
         let entry = self.compiler.entry(signature, |signature| self.capture(signature, &arguments, loc))?;
+        if let Some(verifier) = &entry.verifier {
+            verifier.check(&arrays.iter().collect::<Vec<_>>())?;
+        }
         let results = entry.executable.run(arrays.into_iter().map(Argument::Borrowed).collect())?;
         let own = entry.executable.outputs().len() - entry.extras();
         let extras = self.compiler.split(&entry, results, own)?;
@@ -128,6 +132,14 @@ where
     #[must_use]
     pub fn check_finite(mut self) -> Self {
         self.compiler.check = Check::Finite;
+        self
+    }
+
+    /// Compares the kernels of custom ops with their bodies before each run, on the data of the call. K0706 names the first that computes
+    /// something else. Slow: the reference interpreter computes everything beside.
+    #[must_use]
+    pub fn verify(mut self) -> Self {
+        self.compiler.verify = Verify::On;
         self
     }
 

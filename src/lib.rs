@@ -33,21 +33,31 @@ pub mod random;
 mod report;
 mod reproduce;
 mod step;
+mod verify;
+
+/// The page on custom ops: its snippets run.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/custom-ops.md")]
+struct CustomOpsPage;
 
 pub use cache::CacheStatistics;
-pub use compiled::compile;
+pub use compiled::{Program, compile};
 pub use error::{Error, Result, explain, main, render, render_colored};
 pub use feed::Feed;
 pub use jit::{Jit, jit};
 pub use kiln_capture as capture;
 pub use kiln_capture::*;
-pub use kiln_derive::Tree;
+pub use kiln_derive::{ExtensionType, Tree};
 pub use kiln_ir as ir;
+pub use kiln_ir::custom::{CudaKernel, KernelResult, View, ViewMut, WgslKernel};
 pub use kiln_ir::tree;
-pub use kiln_ir::{Backend, Code, DType, HostData, Shape, TensorType};
+pub use kiln_ir::{Backend, Code, CustomOps, DType, HostData, Shape, TensorType};
 pub use kiln_passes as passes;
 pub use kiln_passes::Options;
 pub use kiln_runtime as runtime;
 pub use kiln_runtime::{Array, Device, Element, Executable, IntoArray};
 pub use report::{KernelReport, Report};
 pub use step::{Step, step};
+#[cfg(feature = "wgpu")]
+pub use verify::check_kernels;
+pub use verify::verify;

@@ -11,6 +11,7 @@ use kiln_runtime::{Argument, Array, Device};
 use crate::cache::{CacheStatistics, Signature};
 use crate::compiled::{Check, Compiler, Entry, Parts, Previous, capture, hollow, named};
 use crate::jit::{Data, filled};
+use crate::verify::Verify;
 use crate::{Feed, Report, Result};
 
 type Templates<S, O> = (With<S, Tensor, Hole>, With<O, Tensor, Hole>);
@@ -61,7 +62,8 @@ where
     ///
     /// # Errors
     ///
-    /// As [`Jit::call`](crate::Jit::call), and K0703 where the state was lost. On any of them the state is as it was.
+    /// As [`Jit::call`](crate::Jit::call), and K0703 where the state was lost. On any of them the state is as it was, but for K0705: leaves that
+    /// had been written over before a custom op failed are lost.
     #[track_caller]
     pub fn call<I: Feed<A>>(&self, state: &mut Data<S>, arguments: I) -> Result<With<O, Tensor, Array>> {
         let loc = Loc::caller();
@@ -77,6 +79,9 @@ where
         let leaves: Vec<&Array> = state.leaves().into_iter().chain(&arrays).collect();
         signature.types = self.compiler.types(&leaves, || signature.names())?;
         let entry = self.compiler.entry(signature, |signature| self.capture(signature, state, &arguments, loc))?;
+        if let Some(verifier) = &entry.verifier {
+            verifier.check(&state.leaves().into_iter().chain(&arrays).collect::<Vec<_>>())?;
+        }
         match (self.compiler.previous, self.compiler.check) {
             (Previous::Overwrite, Check::Nothing) => self.run_in_place(&entry, state, arrays),
             (Previous::Keep, _) | (_, Check::Finite) => self.run_beside(&entry, state, arrays),
@@ -179,6 +184,13 @@ where
     #[must_use]
     pub fn check_finite(mut self) -> Self {
         self.compiler.check = Check::Finite;
+        self
+    }
+
+    /// Compares the kernels of custom ops with their bodies before each run, as [`Jit::verify`](crate::Jit::verify).
+    #[must_use]
+    pub fn verify(mut self) -> Self {
+        self.compiler.verify = Verify::On;
         self
     }
 

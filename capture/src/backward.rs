@@ -79,6 +79,9 @@ impl Tensor {
     #[track_caller]
     pub fn backward(&self) -> Gradients {
         let mut taken = None;
+        if crate::custom::prepare(self).is_err() {
+            return Gradients { session: self.session.clone(), loc: frame::here(), taken };
+        }
         let loss = record(&[self], |state, values, loc| {
             let loss = values[0];
             self.check_tracked(&state.builder, "backward", loss)?;

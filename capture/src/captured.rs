@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kiln_ir::{Graph, Loc, Op, Output, TensorType, Value};
+use kiln_ir::{CustomOps, Graph, Loc, Op, Output, TensorType, Value};
 
 /// A recorded program.
 #[derive(Clone, Debug)]
@@ -13,6 +13,8 @@ pub struct CapturedGraph {
     pub taps: Vec<Tap>,
     /// What the user may want to know: gradients that are zero because nothing depends on them, for example.
     pub notices: Vec<Notice>,
+    /// What the custom ops do that the graph names.
+    pub customs: CustomOps,
 }
 
 /// A value that is to be seen when taps are on.
@@ -49,8 +51,8 @@ pub struct Baked {
 }
 
 impl CapturedGraph {
-    pub(crate) fn new(graph: Graph, taps: Vec<Tap>, notices: Vec<Notice>) -> CapturedGraph {
-        CapturedGraph { graph, taps, notices }
+    pub(crate) fn new(graph: Graph, taps: Vec<Tap>, notices: Vec<Notice>, customs: CustomOps) -> CapturedGraph {
+        CapturedGraph { graph, taps, notices, customs }
     }
 
     /// The graph with every tap as a further output, named `tap.` and the tap's name.

@@ -262,7 +262,7 @@ impl OpenScope {
                     Loc::Unknown => error.at(self.scope.session().opened),
                     Loc::Caller(_) | Loc::Text { .. } => error,
                 })?;
-                Ok(CapturedGraph::new(graph, state.taps, state.notices))
+                Ok(CapturedGraph::new(graph, state.taps, state.notices, state.customs))
             }
         }
     }

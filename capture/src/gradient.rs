@@ -103,6 +103,9 @@ fn mark(leaf: &Tensor, name: &str) -> Tensor {
 #[track_caller]
 fn append(of: &Tensor, wrt: &[Tensor], names: &[Option<String>], loc: Loc) -> Vec<Tensor> {
     let operands: Vec<&Tensor> = std::iter::once(of).chain(wrt).collect();
+    if crate::custom::prepare(of).is_err() {
+        return vec![Tensor::poison(of.session.clone(), loc); wrt.len()];
+    }
     record_many(&operands, wrt.len(), |state, values, _| {
         let (of, wrt) = (values[0], &values[1..]);
         check_loss(&state.builder, "value_and_grad", of)?;

@@ -9,6 +9,7 @@
 //! - `random`: keys and draws;
 //! - `gradient`, `tracked`, `backward`, `tracking`: gradients, which are more nodes of the same graph, and who tracks a ticket for them;
 //! - `backends`: one backend for all operands, in the words of the op that the user called;
+//! - `custom`: ops from outside, with bodies, kernels and gradients of their own;
 //! - `composite`: layers, activations and losses as plain functions over the ops; adding one touches one place.
 //!
 //! Broadcasting and weak Rust numbers exist here only: the graph holds neither.
@@ -18,6 +19,7 @@ mod backward;
 mod captured;
 mod composite;
 mod create;
+mod custom;
 mod data;
 mod device;
 mod frame;
@@ -38,9 +40,10 @@ mod tests;
 pub use backward::Gradients;
 pub use captured::{Baked, CapturedGraph, Notice, Tap};
 pub use composite::{
-    Correction, Gelu, Mask, attention, binary_cross_entropy, cross_entropy, cross_entropy_rows, dropout, embedding,
-    layer_norm, linear, mse, rms_norm,
+    Correction, Gelu, Mask, QTensor, attention, binary_cross_entropy, cross_entropy, cross_entropy_rows, dropout,
+    embedding, layer_norm, linear, mse, q_matmul, q_matmul_values, rms_norm,
 };
+pub use custom::{Arguments, CustomOp, Types, custom_op, opaque_op};
 pub use data::{IntoData, Nested, Scalar};
 pub use device::{CaptureDevice, OpenScope};
 pub use frame::composite;

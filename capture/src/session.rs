@@ -13,7 +13,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use kiln_ir::{Backend, Code, Diagnostic, Diagnostics, GraphBuilder, Loc, Value};
+use kiln_ir::{Backend, Code, CustomOps, Diagnostic, Diagnostics, GraphBuilder, Loc, Value};
 
 use smallvec::SmallVec;
 
@@ -68,6 +68,8 @@ pub(crate) struct State {
     /// What `require_grad` marked.
     pub(crate) marks: Vec<Value>,
     pub(crate) lists: Lists,
+    /// The custom ops that were called.
+    pub(crate) customs: CustomOps,
     /// Streams handed out to random draws so far: no two draws of a capture share one.
     pub(crate) streams: u32,
 }
@@ -82,6 +84,7 @@ impl State {
             notices: Vec::new(),
             marks: Vec::new(),
             lists,
+            customs: CustomOps::new(),
             streams: 0,
         }
     }

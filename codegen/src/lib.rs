@@ -3,9 +3,15 @@
 //! This crate decides nothing: the same kernel in, the same text out. The emitters (WGSL, and CUDA C++ through CubeCL) stand behind
 //! features of their own; what every emitter shares is how an entry point is called.
 
+#[cfg(feature = "wgpu")]
+mod wgsl;
+
 use std::hash::{Hash, Hasher};
 
 use kiln_ir::kernel::Kernel;
+
+#[cfg(feature = "wgpu")]
+pub use wgsl::check_wgsl;
 
 /// The name of a kernel's entry point: its form and a hash of its content. It holds no user name and no source line, and is the same on
 /// every machine and in every run, so that it can key caches on disk.

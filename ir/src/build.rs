@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use crate::custom::GradientRule;
 use crate::op::{Symmetry, infer};
 use crate::{
-    Axes, Backend, Code, DType, Diagnostic, Graph, HostData, Literal, Loc, Node, NodeId, Op, Operands, Output,
+    Axes, Backend, Code, Custom, DType, Diagnostic, Graph, HostData, Literal, Loc, Node, NodeId, Op, Operands, Output,
     ReduceKind, ScalarOp, Shape, TensorType, Value,
 };
 
@@ -34,12 +35,14 @@ pub struct GraphBuilder {
     nodes: Vec<Node>,
     inputs: Vec<Value>,
     interned: Option<HashMap<Expression, NodeId>>,
+    /// Gradients of custom ops, each on operands of certain types.
+    rules: HashMap<(Custom, Vec<TensorType>), GradientRule>,
 }
 
 impl GraphBuilder {
     /// A builder in which every `add` makes a node.
     pub fn new(name: impl Into<Arc<str>>) -> GraphBuilder {
-        GraphBuilder { name: name.into(), nodes: Vec::new(), inputs: Vec::new(), interned: None }
+        GraphBuilder { name: name.into(), nodes: Vec::new(), inputs: Vec::new(), interned: None, rules: HashMap::new() }
     }
 
     /// A builder in which equal nodes are made once; operands of commutative ops are put in order.
@@ -54,7 +57,22 @@ impl GraphBuilder {
             nodes: graph.nodes.clone(),
             inputs: graph.inputs.clone(),
             interned: None,
+            rules: HashMap::new(),
         }
+    }
+
+    /// Tells what gradients are to be taken for a custom op on operands of these types, in the place of its body's.
+    pub fn set_gradient_rule(&mut self, custom: Custom, operands: Vec<TensorType>, rule: GradientRule) {
+        self.rules.insert((custom, operands), rule);
+    }
+
+    /// The gradient rule of a custom op on operands of these types, if one was set.
+    pub fn gradient_rule(&self, custom: &Custom, operands: &[TensorType]) -> Option<&GradientRule> {
+        // The key is only made where there is something to find.
+        if self.rules.is_empty() {
+            return None;
+        }
+        self.rules.get(&(custom.clone(), operands.to_vec()))
     }
 
     /// The nodes so far.

@@ -11,9 +11,11 @@
 //! Numeric contract, the same on every target: each instruction rounds to its dtype; `Fma` is the only contraction; folds accumulate in
 //! [`Fold::accumulate`], in any order, and round once to the result's dtype.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
-use crate::{DType, Direction, Literal, Precision, ReduceKind, ScalarOp, ScanKind, ScatterKind};
+use crate::{Attribute, DType, Direction, Literal, Precision, ReduceKind, ScalarOp, ScanKind, ScatterKind, Shape};
 
 /// An SSA register of a kernel: one value per point (or per outer point). Numbers are unique in a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -263,16 +265,26 @@ pub struct MatMulKernel {
     pub dtype: DType,
     /// Dtype of the sums.
     pub accumulate: DType,
-    /// How exact an `f32` product must be.
+    /// How exact it must be; `Wide` sums 8-bit integers in `accumulate`, which is then the product's dtype as well.
     pub precision: Precision,
     /// Left operand.
     pub lhs: MatrixOperand,
     /// Right operand.
     pub rhs: MatrixOperand,
-    /// The register that holds the product, rounded to `dtype`, in the epilogue.
+    /// The register that holds the product, rounded to [`MatMulKernel::product_dtype`], in the epilogue.
     pub product: Reg,
     /// Evaluated at every result point; stores the results.
     pub epilogue: Block,
+}
+
+impl MatMulKernel {
+    /// Dtype of the product in the epilogue.
+    pub fn product_dtype(&self) -> DType {
+        match self.precision {
+            Precision::Full | Precision::Tf32 => self.dtype,
+            Precision::Wide => self.accumulate,
+        }
+    }
 }
 
 /// A running reduction along one axis. Space: `outer` then the scanned axis, last.
@@ -332,6 +344,33 @@ pub struct ScatterKernel {
     pub stride: i64,
 }
 
+/// A tensor that a custom kernel is given whole, dense and row-major.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct CustomTensor {
+    /// The buffer that holds it.
+    pub buffer: BufferIndex,
+    /// Element type.
+    pub dtype: DType,
+    /// Extents.
+    pub shape: Shape,
+}
+
+/// A custom op's own kernel. What it does is not here: the name and the attributes find it in the [`CustomOps`](crate::CustomOps) that the
+/// plan is run with. The name is the op's identity, no variable of the user's.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct CustomKernel {
+    /// The op.
+    pub name: Arc<str>,
+    /// Its attributes.
+    pub attributes: Vec<(Arc<str>, Attribute)>,
+    /// What is given at launch.
+    pub buffers: Vec<Buffer>,
+    /// The operands, in order; one buffer may be several.
+    pub operands: Vec<CustomTensor>,
+    /// The results, in order, each in a buffer of its own, all of which are written.
+    pub results: Vec<CustomTensor>,
+}
+
 /// What one launch (or, on the CPU, one parallel region) computes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Kernel {
@@ -343,6 +382,8 @@ pub enum Kernel {
     Scan(ScanKernel),
     /// Indexed updates.
     Scatter(ScatterKernel),
+    /// A custom op's own function or text.
+    Custom(CustomKernel),
 }
 
 /// The form of a kernel, as reports name it.
@@ -360,6 +401,8 @@ pub enum Form {
     Scan,
     /// Indexed updates.
     Scatter,
+    /// A custom op's own kernel.
+    Custom,
 }
 
 impl Form {
@@ -372,6 +415,7 @@ impl Form {
             Form::MatMul => "matmul",
             Form::Scan => "scan",
             Form::Scatter => "scatter",
+            Form::Custom => "custom",
         }
     }
 }
@@ -384,6 +428,7 @@ impl Kernel {
             Kernel::MatMul(kernel) => &kernel.buffers,
             Kernel::Scan(kernel) => &kernel.buffers,
             Kernel::Scatter(kernel) => &kernel.buffers,
+            Kernel::Custom(kernel) => &kernel.buffers,
         }
     }
 
@@ -394,6 +439,7 @@ impl Kernel {
             Kernel::MatMul(_) => Form::MatMul,
             Kernel::Scan(_) => Form::Scan,
             Kernel::Scatter(_) => Form::Scatter,
+            Kernel::Custom(_) => Form::Custom,
         }
     }
 }

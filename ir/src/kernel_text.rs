@@ -10,8 +10,8 @@
 use std::fmt::{self, Display, Formatter};
 
 use crate::kernel::{
-    Access, Address, Affine, Block, Bound, Buffer, Kernel, LoopKernel, MatMulKernel, Operation, Reg, ScanKernel,
-    ScatterKernel, Stage,
+    Access, Address, Affine, Block, Bound, Buffer, CustomKernel, CustomTensor, Kernel, LoopKernel, MatMulKernel,
+    Operation, Reg, ScanKernel, ScatterKernel, Stage,
 };
 use crate::plan::{Plan, Source, Step};
 
@@ -116,8 +116,21 @@ impl Display for Kernel {
             Kernel::MatMul(kernel) => matmul(f, kernel),
             Kernel::Scan(kernel) => scan(f, kernel),
             Kernel::Scatter(kernel) => scatter(f, kernel),
+            Kernel::Custom(kernel) => custom(f, kernel),
         }
     }
+}
+
+fn custom(f: &mut Formatter<'_>, kernel: &CustomKernel) -> fmt::Result {
+    let tensors = |tensors: &[CustomTensor]| {
+        let tensor = |tensor: &CustomTensor| format!("b{}: {}{}", tensor.buffer.0, tensor.dtype, tensor.shape);
+        tensors.iter().map(tensor).collect::<Vec<_>>().join(", ")
+    };
+    let (operands, results) = (tensors(&kernel.operands), tensors(&kernel.results));
+    write!(f, "custom {:?}", kernel.name)?;
+    crate::text::custom_attributes(f, &kernel.attributes)?;
+    writeln!(f, " ({})", buffers(&kernel.buffers))?;
+    writeln!(f, "  ({operands}) -> ({results})")
 }
 
 fn loops(f: &mut Formatter<'_>, kernel: &LoopKernel) -> fmt::Result {

@@ -7,6 +7,7 @@
 
 mod backend;
 mod build;
+pub mod custom;
 mod diagnostic;
 mod dtype;
 pub mod grad;
@@ -27,6 +28,7 @@ mod verify;
 
 pub use backend::Backend;
 pub use build::GraphBuilder;
+pub use custom::{CustomBehaviour, CustomOps};
 pub use diagnostic::{Code, Color, Diagnostic, Diagnostics, Note, Rendering, Result};
 pub use dtype::{DType, Kind};
 pub use graph::{Graph, Node, NodeId, Operands, Output, Value};

@@ -19,13 +19,15 @@
 //! Nothing here knows what a leaf is, and nothing builds a name before it is asked for.
 
 mod containers;
+mod fixed;
 mod plain;
 mod structure;
 
 use std::convert::Infallible;
 
+pub use fixed::Fixed;
 pub use plain::{Plain, StaticValue};
-pub use structure::{Mismatch, Structure};
+pub use structure::{Held, Mismatch, Place, Structure};
 
 /// The tree `M`, of leaves `L`, with leaves `U` in their place.
 ///
@@ -362,14 +364,17 @@ const ONE_TO_ONE: &str = "equal structures have equally many leaves";
 /// ```
 #[macro_export]
 macro_rules! leaf {
-    ($($leaf:ty),+ $(,)?) => {$(
-        impl $crate::tree::Leaf for $leaf {}
+    (for<$life:lifetime> $($leaf:ty),+ $(,)?) => {$(
+        $crate::leaf!(@one [$life] $leaf);
+    )+};
+    (@one [$($life:lifetime)?] $leaf:ty) => {
+        impl<$($life)?> $crate::tree::Leaf for $leaf {}
 
-        impl $crate::tree::HasLeaf for $leaf {
+        impl<$($life)?> $crate::tree::HasLeaf for $leaf {
             type Leaf = $leaf;
         }
 
-        impl $crate::tree::Tree<$leaf> for $leaf {
+        impl<$($life)?> $crate::tree::Tree<$leaf> for $leaf {
             type Family = $crate::tree::Hole;
 
             fn describe(&self, structure: &mut $crate::tree::Structure) {
@@ -398,6 +403,9 @@ macro_rules! leaf {
                 map(self)
             }
         }
+    };
+    ($($leaf:ty),+ $(,)?) => {$(
+        $crate::leaf!(@one [] $leaf);
     )+};
 }
 

@@ -131,6 +131,8 @@ pub struct TensorType {
     pub backend: Backend,
 }
 
+crate::leaf!(TensorType);
+
 impl TensorType {
     /// A tensor type from its parts.
     pub fn new(dtype: DType, shape: impl Into<Shape>, backend: Backend) -> TensorType {

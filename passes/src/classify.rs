@@ -17,7 +17,7 @@ pub(crate) enum Class {
     Anchor,
 }
 
-/// The class of an op. Custom ops are inlined before anyone asks.
+/// The class of an op. Of custom ops only those with a kernel of their own are left when anyone asks.
 pub(crate) fn class(op: &Op) -> Class {
     match op {
         Op::Input { .. } | Op::Constant { .. } => Class::Leaf,

@@ -27,7 +27,7 @@ pub(crate) enum Shell {
     Loop,
     /// A matrix product with what is computed from it.
     MatMul,
-    /// A scan or scatter by itself.
+    /// A scan, a scatter or a custom op by itself.
     Single,
 }
 
@@ -186,7 +186,9 @@ impl Groups {
             needs.insert(group);
             needs.union(&self.needs[group]);
         }
-        self.group_of.insert(value, self.groups.len());
+        for result in 0..graph.node(value).types.len() {
+            self.group_of.insert(Value { result: result as u32, ..value }, self.groups.len());
+        }
         self.groups.push(Group { shell, domain, members: vec![Member { value, level, phase: 0, reads }], size });
         self.needs.push(needs);
     }

@@ -1,29 +1,45 @@
-//! Custom ops with a body become that body; one without is an error here, since no pass knows what it does.
+//! Custom ops become their bodies, but for those that have a kernel of their own for the backend; one that has neither is an error here,
+//! since no pass knows what it does.
 
-use kiln_ir::{Code, Diagnostic, Graph, GraphBuilder, Op, Replacement, Value, rebuild};
+use kiln_ir::custom::unsupported;
+use kiln_ir::{Custom, CustomOps, Diagnostic, Graph, GraphBuilder, Node, Op, Replacement, Value, rebuild};
 
-/// Replaces every custom op by its body. K0209 names one that has none.
-pub fn inline(graph: &Graph) -> Result<Graph, Diagnostic> {
+use crate::Options;
+
+/// Replaces custom ops by their bodies. K0209 names one that has neither a body nor a kernel.
+pub fn inline(graph: &Graph, options: &Options) -> Result<Graph, Diagnostic> {
     if !graph.nodes.iter().any(|node| matches!(node.op, Op::Custom(_))) {
         return Ok(graph.clone());
     }
     rebuild(graph, |builder, node, operands| match &node.op {
-        Op::Custom(custom) => {
-            let Some(body) = &custom.body else {
-                let message = format!("Backend not supported for custom op `{}`", custom.name);
-                return Err(Diagnostic::new(Code::K0209, message)
-                    .at(node.loc)
-                    .label("it has neither a body nor a kernel for this backend"));
-            };
-            let results = append(builder, body, operands)?;
-            Ok(Some(results))
-        }
+        Op::Custom(custom) => inlined(builder, node, custom, operands, &options.customs),
         _ => Ok(None),
     })
 }
 
+/// What stands in for a custom op; `None` where it stays, to be run by its own kernel.
+fn inlined(
+    builder: &mut GraphBuilder,
+    node: &Node,
+    custom: &Custom,
+    operands: &[Value],
+    customs: &CustomOps,
+) -> Result<Option<Replacement>, Diagnostic> {
+    let Some(backend) = node.types.first().map(|ty| ty.backend) else { return Ok(None) };
+    match &custom.body {
+        _ if customs.run_on(custom, backend) => Ok(None),
+        Some(body) => append(builder, body, operands, customs).map(Some),
+        None => Err(unsupported(custom, backend, customs).at(node.loc)),
+    }
+}
+
 /// Adds a body's nodes with its inputs replaced by `operands`; nested bodies too.
-fn append(builder: &mut GraphBuilder, body: &Graph, operands: &[Value]) -> Result<Replacement, Diagnostic> {
+fn append(
+    builder: &mut GraphBuilder,
+    body: &Graph,
+    operands: &[Value],
+    customs: &CustomOps,
+) -> Result<Replacement, Diagnostic> {
     let mut map: Vec<Replacement> = vec![Replacement::new(); body.nodes.len()];
     for (input, &operand) in body.inputs.iter().zip(operands) {
         map[input.node.index()].push(operand);
@@ -34,13 +50,14 @@ fn append(builder: &mut GraphBuilder, body: &Graph, operands: &[Value]) -> Resul
             continue;
         }
         let own: Vec<Value> = node.operands.iter().map(|&operand| look_up(&map, operand)).collect();
-        map[index] = match &node.op {
-            Op::Custom(custom) if custom.body.is_some() => {
-                let nested = custom.body.as_ref().expect("the guard has seen it");
-                append(builder, nested, &own)?
-            }
-            op => {
-                let id = builder.add(op.clone(), &own, node.loc)?;
+        let nested = match &node.op {
+            Op::Custom(custom) => inlined(builder, node, custom, &own, customs)?,
+            _ => None,
+        };
+        map[index] = match nested {
+            Some(results) => results,
+            None => {
+                let id = builder.add(node.op.clone(), &own, node.loc)?;
                 (0..node.types.len()).map(|result| Value { node: id, result: result as u32 }).collect()
             }
         };

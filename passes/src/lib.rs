@@ -2,7 +2,7 @@
 //!
 //! A straight list of passes, no framework. Each graph pass is a function from graph to graph; none mutates what it was given.
 //!
-//! 1. `inline`: custom ops become their bodies. First, so that every later pass sees ops that it knows.
+//! 1. `inline`: custom ops without a kernel of their own become their bodies. First, so that every later pass sees ops that it knows.
 //! 2. `simplify`: named local rewrites; equal nodes merge and dead nodes go with every rebuild.
 //! 3. `roots`: which values are candidates for memory.
 //! 4. `group`: which roots share a kernel.
@@ -45,17 +45,18 @@ pub struct Pass {
     /// Its name, as `kiln opt --pass` takes it.
     pub name: &'static str,
     /// What it does.
-    pub run: fn(&Graph) -> Result<Graph, Diagnostic>,
+    pub run: fn(&Graph, &Options) -> Result<Graph, Diagnostic>,
 }
 
 /// The graph passes, in the order in which they run.
-pub static PASSES: &[Pass] = &[Pass { name: "inline", run: inline }, Pass { name: "simplify", run: simplify }];
+pub static PASSES: &[Pass] =
+    &[Pass { name: "inline", run: inline }, Pass { name: "simplify", run: |graph, _| simplify(graph) }];
 
 /// Runs all graph passes. `observe` sees the graph after each, with the pass's name.
-pub fn optimize(graph: &Graph, observe: &mut dyn FnMut(&str, &Graph)) -> Result<Graph, Diagnostic> {
+pub fn optimize(graph: &Graph, options: &Options, observe: &mut dyn FnMut(&str, &Graph)) -> Result<Graph, Diagnostic> {
     let mut graph = graph.clone();
     for pass in PASSES {
-        let next = (pass.run)(&graph)?;
+        let next = (pass.run)(&graph, options)?;
         // Seen before it is judged: who reproduces a mistake shows what broke the rule.
         observe(pass.name, &next);
         if cfg!(debug_assertions) {
@@ -72,7 +73,8 @@ fn broke(pass: &str, found: &Diagnostic) -> Diagnostic {
 
 /// Compiles a graph that lives on one backend.
 ///
-/// Errors: K0208 where nodes live on several backends, K0209 for a custom op without a body, K0603 for a buffer that the device does not take, K0901 for mistakes of ours.
+/// Errors: K0208 where nodes live on several backends, K0209 for a custom op with neither a body nor a kernel, K0603 for a buffer that the device
+/// does not take, K0901 for mistakes of ours.
 ///
 /// ```
 /// use kiln_ir::{Backend, DType, GraphBuilder, Loc, ScalarOp, TensorType};
@@ -96,7 +98,7 @@ pub fn compile_observed(
     observe: &mut dyn FnMut(&str, &Graph),
 ) -> Result<Plan, Diagnostic> {
     one_backend(graph)?;
-    let graph = optimize(graph, observe)?;
+    let graph = optimize(graph, options, observe)?;
     let roots = roots::find(&graph, options);
     let groups = group::form(&graph, &roots, options)?;
     let stored = stored(&graph, &groups);

@@ -352,7 +352,7 @@ fn same_elements(kernel: &Kernel, from: BufferIndex, to: BufferIndex) -> bool {
             }
             vec![&kernel.epilogue]
         }
-        Kernel::Scan(_) | Kernel::Scatter(_) => return false,
+        Kernel::Scan(_) | Kernel::Scatter(_) | Kernel::Custom(_) => return false,
     };
     let mut stores = blocks.iter().flat_map(|block| &block.stores).filter(|store| store.buffer == to);
     let (Some(store), None) = (stores.next(), stores.next()) else { return false };
@@ -393,6 +393,8 @@ fn rebind(kernel: &mut Kernel, from: BufferIndex, to: BufferIndex) {
         }
         Kernel::Scan(kernel) => (&mut kernel.buffers, vec![&mut kernel.block]),
         Kernel::Scatter(kernel) => (&mut kernel.buffers, vec![&mut kernel.block]),
+        // Its function may read any operand after it has written: nothing of it is updated in place.
+        Kernel::Custom(_) => return,
     };
     buffers[to.0 as usize].access = Access::ReadWrite;
     buffers.remove(from.0 as usize);

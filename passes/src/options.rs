@@ -1,5 +1,7 @@
 //! What a user or a device may decide about compilation.
 
+use kiln_ir::CustomOps;
+
 /// How to compile a graph.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -11,11 +13,19 @@ pub struct Options {
     pub reuse: Reuse,
     /// What the device allows in one kernel.
     pub limits: Limits,
+    /// The custom ops that the graph may name. One with a kernel for the graph's backend is run by it, any other by its body.
+    pub customs: CustomOps,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { donate: Vec::new(), fusion: Fusion::On, reuse: Reuse::On, limits: Limits::cpu() }
+        Options {
+            donate: Vec::new(),
+            fusion: Fusion::On,
+            reuse: Reuse::On,
+            limits: Limits::cpu(),
+            customs: CustomOps::new(),
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use kiln_ir::kernel::{Block, Buffer, Kernel, Operation, Stage};
+use kiln_ir::kernel::{Block, Buffer, CustomTensor, Kernel, Operation, Stage};
 use kiln_ir::plan::Traffic;
 
 /// Bytes moved and floating-point operations of a launch. An element that one kernel loads at the same place in several stages is moved
@@ -47,6 +47,12 @@ pub(crate) fn count(kernel: &Kernel) -> (Traffic, u64) {
             counter.traffic.read += points * size;
             counter.traffic.written += points * size;
             counter.flops += points;
+        }
+        Kernel::Custom(kernel) => {
+            let bytes = |tensors: &[CustomTensor]| -> u64 {
+                tensors.iter().map(|tensor| (tensor.shape.num_elements() * tensor.dtype.size()) as u64).sum()
+            };
+            counter.traffic = Traffic { read: bytes(&kernel.operands), written: bytes(&kernel.results) };
         }
     }
     (counter.traffic, counter.flops)

@@ -147,6 +147,11 @@ impl Array {
         Ok(Array { condition: Condition::Lost, ..array })
     }
 
+    /// What stands in the place of an array that a run has written over before it failed.
+    pub(crate) fn lost(device: &Device, ty: TensorType, remains: Storage) -> Array {
+        Array { condition: Condition::Lost, ..Array::from_storage(device, ty, remains) }
+    }
+
     pub(crate) fn storage(&self) -> &Arc<Storage> {
         &self.storage
     }

@@ -5,11 +5,14 @@
 //!
 //! - Everything that can be known to be wrong is found before the first kernel is launched: number, types and devices of the arguments,
 //!   memory for slots and results. A [`RunError`] gives the arguments back unchanged.
+//! - A custom op's function may fail half-way (K0705). Arguments that had lent their memory to a result and were written over are then given
+//!   back *lost*, the others unchanged: nothing half-new is ever seen.
 //! - A donated argument whose handle is the last one lends its memory to the result it is paired with. Where another handle lives, the
 //!   result gets memory of its own, and [`RunStatistics::copied`] names the argument.
 //! - Slots and results come from the device's pool: a warm run asks the system for no memory.
 
 mod check;
+mod custom;
 mod layout;
 mod memory;
 mod signature;
@@ -19,7 +22,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use kiln_ir::plan::Plan;
-use kiln_ir::{Code, Diagnostic, Diagnostics, Graph, HostData, Result, TensorType};
+use kiln_ir::{Code, CustomOps, Diagnostic, Diagnostics, Graph, HostData, Result, TensorType};
 
 use crate::{Array, Device, IntoArray, reference};
 use layout::Program;
@@ -62,11 +65,11 @@ impl From<&Array> for Argument {
     }
 }
 
-/// Why nothing was run, and the arguments as they were given.
+/// Why a run has no results, and the arguments.
 pub struct RunError {
     /// What is wrong.
     pub diagnostics: Diagnostics,
-    /// The arguments, unchanged.
+    /// The arguments as they were given; those that a run has written over before it failed are [lost](Array::is_lost).
     pub arguments: Vec<Argument>,
 }
 
@@ -122,7 +125,7 @@ enum Executed {
     /// Kernels.
     Plan(Box<Program>),
     /// The graph itself, op by op.
-    Reference(Box<Graph>),
+    Reference(Box<(Graph, CustomOps)>),
 }
 
 impl Executable {
@@ -133,6 +136,11 @@ impl Executable {
     /// K0208 where the plan's backend is not the device's or nothing here runs it, K0704 where its constants do not fit, K0901 where
     /// the plan contradicts itself.
     pub fn new(plan: Plan, device: &Device) -> Result<Executable> {
+        Executable::with_customs(plan, &CustomOps::new(), device)
+    }
+
+    /// [`Executable::new`] of a plan that runs custom ops' own kernels. K0209 names one that is not among `customs`.
+    pub fn with_customs(plan: Plan, customs: &CustomOps, device: &Device) -> Result<Executable> {
         match plan.backend {
             kiln_ir::Backend::Cpu => {}
             kiln_ir::Backend::Wgpu | kiln_ir::Backend::Cuda | kiln_ir::Backend::NdArray => {
@@ -144,7 +152,7 @@ impl Executable {
             return Err(Diagnostic::new(Code::K0208, "unsupported dispatch backend").label(told).into());
         }
         let signature = Signature::new(plan.inputs.clone(), plan.outputs.clone());
-        Ok(Executable::with(device, signature, Executed::Plan(Box::new(Program::new(plan, device)?))))
+        Ok(Executable::with(device, signature, Executed::Plan(Box::new(Program::new(plan, customs, device)?))))
     }
 
     /// Runs a graph by the reference interpreter instead: slow, and the definition of what is right.
@@ -162,12 +170,21 @@ impl Executable {
     /// # Ok::<(), kiln_ir::Diagnostics>(())
     /// ```
     pub fn reference(graph: Graph, device: &Device) -> Executable {
+        Executable::reference_with_customs(graph, &CustomOps::new(), device)
+    }
+
+    /// [`Executable::reference`] of a graph with custom ops: those without a body run by their CPU function.
+    pub fn reference_with_customs(graph: Graph, customs: &CustomOps, device: &Device) -> Executable {
         let name = |index| Arc::from(graph.input_name(index).unwrap_or("?"));
         let inputs = graph.inputs.iter().enumerate();
         let inputs = inputs.map(|(index, &value)| (name(index), graph.ty(value).clone())).collect();
         let outputs = graph.outputs.iter();
         let outputs = outputs.map(|output| (output.name.clone(), graph.ty(output.value).clone())).collect();
-        Executable::with(device, Signature::new(inputs, outputs), Executed::Reference(Box::new(graph)))
+        Executable::with(
+            device,
+            Signature::new(inputs, outputs),
+            Executed::Reference(Box::new((graph, customs.clone()))),
+        )
     }
 
     fn with(device: &Device, signature: Signature, code: Executed) -> Executable {
@@ -211,18 +228,19 @@ impl Executable {
         self.try_run(arguments).map_err(|error| error.diagnostics)
     }
 
-    /// [`Executable::run`] that gives the arguments back where nothing was run.
+    /// [`Executable::run`] that gives the arguments back where it fails.
     ///
     /// # Errors
     ///
-    /// K0701 for each argument that does not fit the signature, K0703 where one was lost, K0704 where there is no memory.
+    /// K0701 for each argument that does not fit the signature, K0703 where one was lost, K0704 where there is no memory: then nothing was
+    /// run. K0705 where a custom op's function fails.
     pub fn try_run(&self, arguments: Vec<Argument>) -> Result<Vec<Array>, RunError> {
         if let Err(diagnostics) = self.signature.check(&arguments, &self.device) {
             return Err(RunError { diagnostics, arguments });
         }
         let (results, copied) = match &self.code {
             Executed::Plan(program) => program.run(arguments, &self.device)?,
-            Executed::Reference(graph) => match self.interpret(graph, &arguments) {
+            Executed::Reference(program) => match self.interpret(&program.0, &program.1, &arguments) {
                 Ok(results) => (results, Vec::new()),
                 Err(diagnostics) => return Err(RunError { diagnostics, arguments }),
             },
@@ -231,9 +249,9 @@ impl Executable {
         Ok(results)
     }
 
-    fn interpret(&self, graph: &Graph, arguments: &[Argument]) -> Result<Vec<Array>> {
+    fn interpret(&self, graph: &Graph, customs: &CustomOps, arguments: &[Argument]) -> Result<Vec<Array>> {
         let inputs: Result<Vec<HostData>> = arguments.iter().map(|argument| argument.array().to_host()).collect();
-        let results = reference::evaluate(graph, &inputs?)?;
+        let results = reference::evaluate_with(graph, &inputs?, customs)?;
         results.into_iter().map(|result| result.into_array(&self.device)).collect()
     }
 

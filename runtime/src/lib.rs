@@ -6,6 +6,7 @@
 mod array;
 mod buffer;
 pub mod cpu;
+mod custom;
 mod device;
 mod element;
 mod executor;
@@ -13,6 +14,7 @@ pub mod reference;
 
 pub use array::{Array, IntoArray};
 pub use buffer::PoolStatistics;
+pub use custom::run_cpu_function;
 pub use device::{Device, available, unsupported};
 pub use element::Element;
 pub use executor::{Argument, Executable, RunError, RunStatistics};

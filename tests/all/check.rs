@@ -341,7 +341,7 @@ fn is_input(node: &Node) -> bool {
 /// The graph with its custom ops written out: what they are allowed follows from what they are made of.
 fn without_customs(graph: &Graph) -> Graph {
     if graph.nodes.iter().any(|node| matches!(node.op, Op::Custom(_))) {
-        kiln_passes::inline(graph).expect("customs have bodies")
+        kiln_passes::inline(graph, &kiln_passes::Options::default()).expect("customs have bodies")
     } else {
         graph.clone()
     }

@@ -1,10 +1,13 @@
-//! `#[derive(Tree)]`: a user's struct or enum becomes a tree of tensors.
+//! `#[derive(Tree)]`: a user's struct or enum becomes a tree of tensors. `#[derive(ExtensionType)]`: a struct becomes an argument of custom ops,
+//! which is a tree with named fields.
 //!
 //! In: the item. Out: impls of `Family`, `HasLeaf` and `Tree` from `kiln_ir::tree`. `input` reads the
-//! item and refuses what cannot be a tree, at the place where it stands; `expand` writes the impls.
+//! item and refuses what cannot be a tree, at the place where it stands; `expand` writes the impls; `extension` is what
+//! arguments of custom ops must be besides.
 //! What a field's type must be is left to the compiler, whose errors point at the field.
 
 mod expand;
+mod extension;
 mod input;
 
 use proc_macro::TokenStream;
@@ -81,4 +84,46 @@ use syn::{DeriveInput, parse_macro_input};
 pub fn derive_tree(item: TokenStream) -> TokenStream {
     let item = parse_macro_input!(item as DeriveInput);
     input::read(item).map(|input| expand::expand(&input)).unwrap_or_else(syn::Error::into_compile_error).into()
+}
+
+/// Makes a struct an argument, or the result, of custom ops.
+///
+/// The struct is a tree, as by `derive(Tree)`, which is not derived besides. Its fields are the operands of the op, known by their names:
+/// tensors, optional tensors, lists of them, structs that derive `ExtensionType` or `Tree` in turn, and plain data, which becomes attributes.
+/// A struct whose fields are all tensors (or tuples and arrays of them) can be the result of an op as well.
+///
+/// ```
+/// use kiln_derive::ExtensionType;
+/// use kiln_ir::tree::{Fixed, Hole, Tree};
+/// # #[derive(Clone, Debug, PartialEq)] struct Tensor(u32); kiln_ir::leaf!(Tensor);
+///
+/// #[derive(ExtensionType)]
+/// # #[tree(crate = "kiln_ir")]
+/// struct Attention<T> {
+///     query: T,
+///     keys: Vec<T>,
+///     mask: Option<T>,
+///     scale: f32,
+/// }
+///
+/// #[derive(ExtensionType, Debug, PartialEq)]
+/// # #[tree(crate = "kiln_ir")]
+/// struct Split<T> {
+///     low: T,
+///     high: T,
+/// }
+///
+/// let call = Attention { query: Tensor(0), keys: vec![Tensor(1)], mask: None, scale: 0.5 };
+/// assert_eq!(call.names(), ["query", "keys.0"]);
+/// assert_eq!(Split::<Hole>::fill(&mut || Tensor(7)), Split { low: Tensor(7), high: Tensor(7) });
+/// ```
+///
+/// # Attributes
+///
+/// Those of `derive(Tree)`: `#[tree(static)]` and `#[tree(crate = "path")]`.
+#[proc_macro_derive(ExtensionType, attributes(tree))]
+pub fn derive_extension_type(item: TokenStream) -> TokenStream {
+    let item = parse_macro_input!(item as DeriveInput);
+    let read = extension::check(&item).and_then(|()| input::read(item));
+    read.map(|input| extension::expand(&input)).unwrap_or_else(syn::Error::into_compile_error).into()
 }

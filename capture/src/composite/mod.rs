@@ -7,6 +7,7 @@ mod attention;
 mod layer;
 mod loss;
 mod normalize;
+mod quantize;
 mod softmax;
 mod statistics;
 #[cfg(test)]
@@ -17,6 +18,7 @@ pub use attention::{Mask, attention};
 pub use layer::{dropout, embedding, linear};
 pub use loss::{binary_cross_entropy, cross_entropy, cross_entropy_rows, mse};
 pub use normalize::{layer_norm, rms_norm};
+pub use quantize::{QTensor, q_matmul, q_matmul_values};
 pub use statistics::Correction;
 
 use kiln_ir::{Code, DType, Diagnostic};

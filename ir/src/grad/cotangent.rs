@@ -40,6 +40,10 @@ impl<'t> Cotangent<'t> {
         self.term
     }
 
+    pub(super) fn zeros(self) -> Zeros {
+        self.zeros
+    }
+
     /// The same, rearranged, summed or copied: nothing is multiplied.
     pub(super) fn map(self, linear: impl FnOnce(Term<'t>) -> Term<'t>) -> Cotangent<'t> {
         Cotangent { term: linear(self.term), ..self }

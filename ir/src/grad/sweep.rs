@@ -7,9 +7,10 @@
 
 use smallvec::SmallVec;
 
-use super::cotangent::Cotangent;
+use super::cotangent::{Cotangent, Zeros};
 use super::rule::{Arrival, Gradient, gradient};
 use super::tape::Tape;
+use crate::custom::GradientRule;
 use crate::{Code, Custom, Diagnostic, Graph, Node, Op, TensorType, Value};
 
 /// An output of the differentiated part and the gradient that arrives there.
@@ -52,10 +53,11 @@ fn active(tape: &Tape, first: usize, end: usize, wrt: &[Value]) -> Vec<bool> {
     }
     tape.with_nodes(|nodes| {
         for (index, node) in nodes[..end].iter().enumerate().skip(first) {
+            let has_rule = tape.rule(node).is_some();
             active[index] = active[index]
                 || node.operands.iter().any(|operand| {
                     let ty = &nodes[operand.node.index()].types[operand.result as usize];
-                    active[operand.node.index()] && passes(node, ty)
+                    active[operand.node.index()] && if has_rule { ty.dtype.is_float() } else { passes(node, ty) }
                 });
         }
     });
@@ -103,6 +105,13 @@ impl<'t> Sweep<'t> {
     /// Hands the gradients that arrived at a node to its active operands.
     fn step(&mut self, index: usize) -> Result<(), Diagnostic> {
         let node = self.tape.node(index);
+        if let Some(rule) = self.tape.rule(&node) {
+            self.tape.set_loc(node.loc);
+            for (operand, cotangent) in self.through_rule(index, &rule, &node)? {
+                self.arrive(node.operands[operand], cotangent, Some(index));
+            }
+            return Ok(());
+        }
         let wanted: SmallVec<[usize; 3]> = (0..node.operands.len())
             .filter(|&operand| self.active[node.operands[operand].node.index()])
             .filter(|&operand| passes(&node, &self.tape.ty(node.operands[operand])))
@@ -133,6 +142,35 @@ impl<'t> Sweep<'t> {
             Gradient::Missing => return Err(self.missing(index, &node)),
         }
         Ok(())
+    }
+
+    /// The gradients of a custom op's operands by its own rule, whose graph is put here. Results that no gradient has reached have zeros.
+    fn through_rule(
+        &self,
+        index: usize,
+        rule: &GradientRule,
+        node: &Node,
+    ) -> Result<Vec<(usize, Cotangent<'t>)>, Diagnostic> {
+        let tape = self.tape;
+        let results = (0..node.types.len()).map(|result| Value { result: result as u32, ..Value::first(index) });
+        let results: Vec<Value> = results.collect();
+        let arrived: Vec<Option<Cotangent<'t>>> = results.iter().map(|&result| self.arrived(result)).collect();
+        let zeros = match arrived.iter().flatten().all(|cotangent| cotangent.zeros() == Zeros::Masked) {
+            true => Zeros::Masked,
+            false => Zeros::Arithmetic,
+        };
+        let seeds = results.iter().zip(&arrived);
+        let seeds = seeds.map(|(&result, cotangent)| match cotangent {
+            Some(cotangent) => cotangent.term().value(),
+            None => tape.term(result).full(0.0).value(),
+        });
+        let seeds: Vec<Value> = seeds.collect();
+        let arguments: Vec<Value> = node.operands.iter().copied().chain(results).chain(seeds).collect();
+        let gradients = tape.inline(&rule.graph, &arguments)?;
+        let wanted = rule.operands.iter().zip(gradients).filter(|&(&operand, _)| {
+            self.active[node.operands[operand].node.index()] && tape.ty(node.operands[operand]).dtype.is_float()
+        });
+        Ok(wanted.map(|(&operand, gradient)| (operand, Cotangent::new(tape.term(gradient), zeros))).collect())
     }
 
     /// The gradients of a custom op's operands: its body is put in place, on fresh copies of the operands, and swept.
@@ -173,19 +211,29 @@ impl<'t> Sweep<'t> {
         let diagnostic = match &node.op {
             Op::Custom(Custom { name, .. }) => {
                 Diagnostic::new(Code::K0501, format!("Autodiff not supported for custom op `{name}`"))
-                    .label("a gradient is asked for through this op, which has no body to differentiate")
-                    .help("give the custom op a body made of differentiable ops")
+                    .label(
+                        "a gradient is asked for through this op, which has neither a rule nor a body to differentiate",
+                    )
+                    .help("give the custom op a gradient rule, or a body made of differentiable ops")
             }
             op => Diagnostic::new(Code::K0505, format!("Can't differentiate {}.", op.name()))
                 .label("a gradient is asked for through this op, which has none"),
         };
         let diagnostic = diagnostic
             .at(node.loc)
-            .in_op(node.op.name())
+            .in_op(shown(&node.op))
             .help("where no gradient is meant to pass, put `.detach()` before it");
         let mut path: Vec<usize> = std::iter::successors(Some(index), |&index| self.users[index]).collect();
         path.reverse();
         self.tape.with_nodes(|nodes| noted(diagnostic, nodes, &path))
+    }
+}
+
+/// What the user calls an op: a custom one by its own name.
+fn shown(op: &Op) -> std::borrow::Cow<'_, str> {
+    match op {
+        Op::Custom(custom) => std::borrow::Cow::Borrowed(&custom.name),
+        op => op.name(),
     }
 }
 
@@ -206,7 +254,7 @@ fn noted(mut diagnostic: Diagnostic, nodes: &[Node], path: &[usize]) -> Diagnost
         let node = &nodes[index];
         let role = if position == 0 { "gradient of" } else { "from" };
         let ty = node.types.first().map(TensorType::to_string).unwrap_or_default();
-        diagnostic = diagnostic.note(role, format!("`{}` {ty}", node.op.name()), "made", node.loc);
+        diagnostic = diagnostic.note(role, format!("`{}` {ty}", shown(&node.op)), "made", node.loc);
     }
     diagnostic
 }

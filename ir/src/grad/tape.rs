@@ -9,9 +9,10 @@ use std::ops::{Add, Div, Mul, Neg, Sub};
 
 use smallvec::{SmallVec, smallvec};
 
+use crate::custom::GradientRule;
 use crate::{
-    Axes, DType, Diagnostic, Direction, Graph, GraphBuilder, Literal, Loc, Node, NodeId, Op, Operands, ReduceKind,
-    ScalarOp, ScanKind, Shape, TensorType, Value,
+    Axes, DType, Diagnostic, Direction, Graph, GraphBuilder, Literal, Loc, Node, Op, Operands, ReduceKind, ScalarOp,
+    ScanKind, Shape, TensorType, Value,
 };
 
 /// The open graph while gradients are appended to it.
@@ -53,6 +54,14 @@ impl Tape {
         self.builder.borrow().ty(value).clone()
     }
 
+    /// The gradient rule of a custom op that was set for operands of these types.
+    pub(super) fn rule(&self, node: &Node) -> Option<GradientRule> {
+        let Op::Custom(custom) = &node.op else { return None };
+        let builder = self.builder.borrow();
+        let operands: Vec<TensorType> = node.operands.iter().map(|&operand| builder.ty(operand).clone()).collect();
+        builder.gradient_rule(custom, &operands).cloned()
+    }
+
     /// Reads the nodes so far.
     pub(super) fn with_nodes<R>(&self, read: impl FnOnce(&[Node]) -> R) -> R {
         read(self.builder.borrow().nodes())
@@ -61,14 +70,15 @@ impl Tape {
     /// Puts the nodes of a closed graph here, on `arguments` in the place of its inputs. Gives the values of its outputs.
     pub(super) fn inline(&self, body: &Graph, arguments: &[Value]) -> Result<Vec<Value>, Diagnostic> {
         let mut builder = self.builder.borrow_mut();
-        let mut results: Vec<Option<NodeId>> = vec![None; body.nodes.len()];
-        for (input, argument) in body.inputs.iter().zip(arguments) {
-            results[input.node.index()] = Some(argument.node);
+        let mut results: Vec<Option<Value>> = vec![None; body.nodes.len()];
+        for (input, &argument) in body.inputs.iter().zip(arguments) {
+            results[input.node.index()] = Some(argument);
         }
         for (index, node) in body.nodes.iter().enumerate() {
             if results[index].is_none() {
                 let operands: Operands = node.operands.iter().map(|&operand| moved(&results, operand)).collect();
-                results[index] = Some(builder.add(node.op.clone(), &operands, self.loc.get())?);
+                let node = builder.add(node.op.clone(), &operands, self.loc.get())?;
+                results[index] = Some(Value { node, result: 0 });
             }
         }
         Ok(body.outputs.iter().map(|output| moved(&results, output.value)).collect())
@@ -103,8 +113,10 @@ impl Tape {
     }
 }
 
-fn moved(results: &[Option<NodeId>], value: Value) -> Value {
-    Value { node: results[value.node.index()].expect("operands precede their node"), ..value }
+/// Where a body's value went: an argument may be any result of its node.
+fn moved(results: &[Option<Value>], value: Value) -> Value {
+    let first = results[value.node.index()].expect("operands precede their node");
+    Value { result: first.result + value.result, ..first }
 }
 
 /// A value of the open graph, with the ops as methods.

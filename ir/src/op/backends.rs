@@ -96,6 +96,12 @@ impl Strays {
         Diagnostic::new(Code::K0201, message).label(label).help(self.help())
     }
 
+    /// K0204: an operand of a custom op, which knows it by name.
+    fn of_custom(&self, op: &str, roles: &[String], backends: &[Backend]) -> Diagnostic {
+        let message = format!("input tensor `{}` is on the wrong backend", roles[self.places[0]]);
+        Diagnostic::new(Code::K0204, message).label(self.label(op, roles, backends)).help(self.help())
+    }
+
     /// K0202: elements of a list on another backend than the rest.
     pub fn of_elements(&self, op: &str, roles: &[String], backends: &[Backend]) -> Diagnostic {
         Diagnostic::new(Code::K0202, format!("Tensor is on the wrong backend (expected {}).", self.expected))
@@ -104,13 +110,15 @@ impl Strays {
     }
 }
 
-/// All operands of an op share one backend; else K0202 for ops of lists and K0201 for the others.
+/// All operands of an op share one backend; else K0202 for ops of lists, K0204 for custom ops and K0201 for the others.
 pub(super) fn one_backend(op: &Op, operands: &[&TensorType]) -> Result<(), Diagnostic> {
     let backends: SmallVec<[Backend; 4]> = operands.iter().map(|ty| ty.backend).collect();
     let Some(strays) = strays(&backends) else { return Ok(()) };
     let roles: Vec<String> = (0..operands.len()).map(|place| op.role(place, operands.len())).collect();
     Err(if matches!(op, Op::Concat { .. }) {
         strays.of_elements(&op.name(), &roles, &backends)
+    } else if let Op::Custom(custom) = op {
+        strays.of_custom(&custom.name, &roles, &backends)
     } else {
         strays.of_operands(&op.name(), &roles, &backends)
     })

@@ -3,7 +3,7 @@
 use smallvec::{SmallVec, smallvec};
 
 use super::backends::one_backend;
-use super::{Axes, Custom, Op, ReduceKind, ScalarOp, check};
+use super::{Axes, Custom, Op, Precision, ReduceKind, ScalarOp, check};
 use crate::op::scalar::DTypeRule;
 use crate::{Code, DType, Diagnostic, Kind, Shape, TensorType};
 
@@ -64,7 +64,7 @@ fn infer_checked(op: &Op, operands: &[&TensorType]) -> Result<Types, Diagnostic>
         Op::Slice { starts, sizes, steps } => slice(op, operands[0], starts, sizes, steps)?,
         Op::Pad { low, high, value } => pad(op, operands[0], low, high, value.dtype())?,
         Op::Concat { axis } => concat(op, operands, *axis)?,
-        Op::MatMul { .. } => matmul(op, operands[0], operands[1])?,
+        Op::MatMul { precision } => matmul(op, operands[0], operands[1], *precision)?,
         Op::Gather { axis, batch } => gather(op, operands[0], operands[1], *axis, *batch)?,
         Op::Scatter { axis, batch, .. } => scatter(op, operands, *axis, *batch)?,
         Op::Transfer(backend) => TensorType { backend: *backend, ..operands[0].clone() },
@@ -257,9 +257,17 @@ fn concat(op: &Op, operands: &[&TensorType], axis: usize) -> Result<TensorType, 
     Ok(first.with_shape(first.shape.with_extent(axis, extent)))
 }
 
-fn matmul(op: &Op, lhs: &TensorType, rhs: &TensorType) -> Result<TensorType, Diagnostic> {
+fn matmul(op: &Op, lhs: &TensorType, rhs: &TensorType, precision: Precision) -> Result<TensorType, Diagnostic> {
     check::one_dtype(op, &[lhs, rhs])?;
     check::number(op, lhs)?;
+    let dtype = match precision {
+        Precision::Full | Precision::Tf32 => lhs.dtype,
+        Precision::Wide if matches!(lhs.dtype, DType::I8 | DType::U8) => DType::I32,
+        Precision::Wide => {
+            return Err(Diagnostic::new(Code::K0404, format!("Should be i8 or u8, got {}", lhs.dtype))
+                .label("a wide matrix product sums 8-bit integers in i32"));
+        }
+    };
     let rank = lhs.shape.rank();
     if rank < 2 || rhs.shape.rank() < 2 {
         let message = format!("matmul of {} and {}: both need at least 2 axes", lhs.shape, rhs.shape);
@@ -286,7 +294,7 @@ fn matmul(op: &Op, lhs: &TensorType, rhs: &TensorType) -> Result<TensorType, Dia
             .label(format!("the last axis of lhs ({k}) meets the last but one of rhs ({rhs_k})"))
             .help(help));
     }
-    Ok(lhs.with_shape(lhs.shape.with_extent(rank - 1, rhs.shape[rank - 1])))
+    Ok(lhs.with_dtype(dtype).with_shape(lhs.shape.with_extent(rank - 1, rhs.shape[rank - 1])))
 }
 
 /// Shape of what `gather` gives and of a scatter's updates.

@@ -112,7 +112,7 @@ pub enum Op {
     },
     /// Matrix product of `[..batch, m, k]` and `[..batch, k, n]`, batch extents equal.
     MatMul {
-        /// How exact an `f32` product must be.
+        /// How exact it must be, and whether sums of 8-bit integers are kept wide.
         precision: Precision,
     },
     /// `gather(x, indices)`: elements of `x` along `axis`. The first `batch` axes of both are aligned; the result has shape
@@ -313,14 +313,16 @@ impl ScatterKind {
     }
 }
 
-/// How exact an `f32` matrix product must be.
+/// How exact a matrix product must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Precision {
-    /// True `f32`.
+    /// True `f32`, and any other dtype by its own rules.
     #[default]
     Full,
     /// Operands may be rounded to TF32 where the device has it.
     Tf32,
+    /// Of 8-bit integers, summed in `i32`, which is the result's dtype: exact for sums of up to 131071 products of `i8`, 33025 of `u8`.
+    Wide,
 }
 
 /// A custom op's data.

@@ -111,7 +111,11 @@ fn describe(op: &Op) -> (&'static str, &'static str, &'static str) {
         ),
         Op::Pad { .. } => ("low=[N, ..] high=[N, ..] value=NUMBER", "any", "The operand surrounded by a value."),
         Op::Concat { .. } => ("axis=N", "any", "Operands one after another along an axis."),
-        Op::MatMul { .. } => ("[tf32]", "number", "The matrix product over the last two axes; the others are a batch."),
+        Op::MatMul { .. } => (
+            "[tf32 or wide]",
+            "number",
+            "The matrix product over the last two axes; the others are a batch. `wide`: of `i8` or `u8`, with sums in `i32`.",
+        ),
         Op::Gather { .. } => {
             ("axis=N [batch=N]", "any, int", "Elements along an axis by index; an index outside is clamped.")
         }

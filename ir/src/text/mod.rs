@@ -21,6 +21,7 @@ use std::collections::HashMap;
 use std::str::FromStr;
 
 pub use print::GraphText;
+pub(crate) use print::custom_attributes;
 
 use crate::{Custom, Diagnostic, Diagnostics, Graph, HostData, Node, NodeId, Op, Result, TensorType, Value};
 

@@ -45,7 +45,7 @@ pub(super) fn read<'t>(cursor: &mut Cursor<'t>) -> Result<Draft<'t>, Diagnostic>
         "slice" => slice(cursor)?,
         "pad" => return pad(cursor),
         "concat" => Op::Concat { axis: setting(cursor, "axis", "an axis")? },
-        "matmul" => Op::MatMul { precision: if cursor.take_word("tf32") { Precision::Tf32 } else { Precision::Full } },
+        "matmul" => Op::MatMul { precision: precision(cursor) },
         "gather" => {
             let (axis, batch) = indexed(cursor)?;
             Op::Gather { axis, batch }
@@ -125,6 +125,16 @@ fn undeclared_input(cursor: &mut Cursor<'_>, word: Token<'_>) -> Diagnostic {
     Diagnostic::new(Code::K0108, format!("graph reads undeclared input tensor {name}"))
         .at(word.loc)
         .label("inputs are declared in the graph's first line")
+}
+
+fn precision(cursor: &mut Cursor<'_>) -> Precision {
+    if cursor.take_word("tf32") {
+        Precision::Tf32
+    } else if cursor.take_word("wide") {
+        Precision::Wide
+    } else {
+        Precision::Full
+    }
 }
 
 /// `name=number`.

@@ -4,6 +4,7 @@
 //! on a graph that breaks the rules of the IR: the text of such a graph is what a report of that needs.
 
 use std::fmt::{self, Write};
+use std::sync::Arc;
 
 use super::quote::{GraphName, Quoted};
 use super::{Locations, TextStyle, VERSION};
@@ -200,6 +201,7 @@ fn attributes(f: &mut fmt::Formatter<'_>, op: &Op, style: TextStyle) -> fmt::Res
         Op::MatMul { precision } => match precision {
             Precision::Full => Ok(()),
             Precision::Tf32 => f.write_str(" tf32"),
+            Precision::Wide => f.write_str(" wide"),
         },
         Op::Gather { axis, batch } | Op::Scatter { axis, batch, .. } => {
             write!(f, " axis={axis}")?;
@@ -208,7 +210,7 @@ fn attributes(f: &mut fmt::Formatter<'_>, op: &Op, style: TextStyle) -> fmt::Res
         Op::Transfer(backend) => write!(f, " @{}", backend.keyword()),
         Op::Custom(custom) => {
             write!(f, " {}", Quoted(&custom.name))?;
-            custom_attributes(f, custom)
+            custom_attributes(f, &custom.attributes)
         }
         Op::Scalar(_) | Op::Select | Op::StopGradient | Op::Mark | Op::Barrier => Ok(()),
     }
@@ -226,12 +228,13 @@ fn constant(f: &mut fmt::Formatter<'_>, data: &HostData, style: TextStyle) -> fm
     f.write_char(']')
 }
 
-fn custom_attributes(f: &mut fmt::Formatter<'_>, custom: &Custom) -> fmt::Result {
-    if custom.attributes.is_empty() {
+/// A custom op's attributes in braces; nothing where there are none.
+pub(crate) fn custom_attributes(f: &mut fmt::Formatter<'_>, attributes: &[(Arc<str>, Attribute)]) -> fmt::Result {
+    if attributes.is_empty() {
         return Ok(());
     }
     f.write_str(" {")?;
-    for (index, (name, attribute)) in custom.attributes.iter().enumerate() {
+    for (index, (name, attribute)) in attributes.iter().enumerate() {
         write!(f, "{}{}: ", if index == 0 { "" } else { ", " }, Quoted(name))?;
         match attribute {
             Attribute::Number(number) => write!(f, "{} {number}", number.dtype())?,

@@ -32,6 +32,39 @@ pub struct Structure {
     parts: Vec<Part>,
 }
 
+/// A leaf of a structure: its name, and how it is held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// As in [`Structure::names`].
+    pub path: String,
+    /// How the tree holds it.
+    pub held: Held,
+}
+
+/// How one of a tree's own parts (a field of a struct, an element of a tuple, or the tree itself) holds a leaf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// The part is the leaf.
+    Plainly,
+    /// The part is an option of the leaf.
+    Optionally,
+    /// The part is a list, and the leaf its element of this number.
+    InList(usize),
+    /// The part is a struct, a tuple or a map, alone or in a list or an option, with the leaf somewhere in it.
+    InStruct,
+}
+
+impl Held {
+    /// How a leaf is held that stands `inner` in what is held like this.
+    fn or_in(self, inner: Held) -> Held {
+        match (self, inner) {
+            (Held::InStruct, _) | (_, Held::InStruct) => Held::InStruct,
+            (Held::InList(index), _) => Held::InList(index),
+            (Held::Plainly | Held::Optionally, inner) => inner,
+        }
+    }
+}
+
 /// One entry of the row.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Part {
@@ -157,6 +190,75 @@ impl Structure {
             }
         });
         names
+    }
+
+    /// The leaves in order, each with how the tree holds it.
+    ///
+    /// ```
+    /// use kiln_ir::tree::{Held, Tree};
+    /// # struct Ticket; kiln_ir::leaf!(Ticket);
+    /// let tree = (Ticket, Some(Ticket), vec![Ticket], Some((Ticket, 3)));
+    /// let held: Vec<Held> = tree.structure().places().into_iter().map(|place| place.held).collect();
+    /// assert_eq!(held, [Held::Plainly, Held::Optionally, Held::InList(0), Held::InStruct]);
+    /// ```
+    pub fn places(&self) -> Vec<Place> {
+        let mut places = Vec::new();
+        self.place(&mut 0, &mut String::new(), None, &mut places);
+        places
+    }
+
+    /// `held` is how the argument that is being walked holds its leaves so far; `None` while still at the root.
+    fn place(&self, at: &mut usize, path: &mut String, held: Option<Held>, places: &mut Vec<Place>) {
+        let Some(part) = self.parts.get(*at) else { return };
+        *at += 1;
+        if *part == Part::Leaf {
+            places.push(Place { path: path.clone(), held: held.unwrap_or(Held::Plainly) });
+        }
+        for child in 0..part.children() {
+            let length = path.len();
+            match self.parts.get(*at) {
+                _ if part.is_positional() => extend(path, &child.to_string()),
+                Some(Part::Field(name)) => {
+                    extend(path, name);
+                    *at += 1;
+                }
+                Some(Part::Key(key)) => {
+                    extend(path, key);
+                    *at += 1;
+                }
+                Some(_) | None => {}
+            }
+            let inside = match part {
+                Part::List(_) => Some(held.unwrap_or(Held::Plainly).or_in(Held::InList(child))),
+                Part::Some => Some(held.unwrap_or(Held::Plainly).or_in(Held::Optionally)),
+                // The root's own parts are the arguments.
+                _ => Some(held.map_or(Held::Plainly, |held| held.or_in(Held::InStruct))),
+            };
+            self.place(at, path, inside, places);
+            path.truncate(length);
+        }
+    }
+
+    /// The values of plain data in order, each with the path to it.
+    ///
+    /// ```
+    /// use kiln_ir::tree::{Plain, Tree};
+    /// # struct Ticket; kiln_ir::leaf!(Ticket);
+    /// assert_eq!((Ticket, 3_u32).structure().values(), [("1".to_owned(), Plain::Unsigned(3))]);
+    /// ```
+    pub fn values(&self) -> Vec<(String, Plain)> {
+        let mut values = Vec::new();
+        self.walk(&mut 0, &mut String::new(), &mut |at, path| {
+            if let Part::Plain(value) = &self.parts[at] {
+                values.push((path.to_owned(), value.clone()));
+            }
+        });
+        values
+    }
+
+    /// Whether options, lists or maps decide which leaves there are.
+    pub fn is_variable(&self) -> bool {
+        self.parts.iter().any(|part| matches!(part, Part::List(_) | Part::Map(_) | Part::None | Part::Some))
     }
 
     /// Compares with the structure of another tree.

@@ -3,6 +3,7 @@
 //! In: a group, and which of its values must be stored. Out: a [`Kernel`] and the values behind its buffers. What a group computes but
 //! nobody outside reads stays in registers.
 
+mod custom;
 pub(crate) mod evaluate;
 mod loops;
 mod single;
@@ -39,9 +40,8 @@ pub(crate) fn group(
         !own.contains(&value) && (roots.is_root[value.node.index()] || class(&graph.node(value).op) == Class::Leaf)
     };
     let (outer, inner) = group.domain.extents();
-    let stores =
-        group.members.iter().any(|member| stored.contains(&member.value) && graph.ty(member.value).num_bytes() > 0);
-    if !stores {
+    let has_points = |&value: &Value| stored.contains(&value) && graph.ty(value).num_bytes() > 0;
+    if !group.members.iter().flat_map(|member| results(graph, member.value)).any(|value| has_points(&value)) {
         return Ok(None);
     }
     let mut space = Space::new(outer, inner);
@@ -64,6 +64,12 @@ pub(crate) fn group(
             }
         }
     }
+}
+
+/// All results of a node.
+fn results(graph: &Graph, value: Value) -> impl Iterator<Item = Value> {
+    let count = graph.node(value).types.len() as u32;
+    (0..count).map(move |result| Value { result, ..value })
 }
 
 /// The space of a loop kernel while it is being found: some axes of the group may be split in two.

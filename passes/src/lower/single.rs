@@ -63,7 +63,7 @@ pub(super) fn matmul(
         m,
         n,
         k,
-        dtype: ty.dtype,
+        dtype: graph.ty(node.operands[0]).dtype,
         accumulate: ty.dtype.accumulator(),
         precision,
         lhs,
@@ -104,6 +104,9 @@ pub(super) fn single(
     let source = |value: Value| source_of(in_memory, value);
     if let Op::Scan { kind, axis, direction } = node.op {
         return scan(graph, value, kind, axis, direction, &source, binding);
+    }
+    if let Op::Custom(op) = &node.op {
+        return Ok(super::custom::custom(graph, value, op, binding));
     }
     let Op::Scatter { kind, axis, batch } = node.op else {
         return Err(Stop::fault(format!("{} has no kernel form", node.op.name())));

@@ -1,20 +1,21 @@
-//! Matrix products: through `gemm` for floats, a plain loop for integers.
+//! Matrix products: through `gemm` for floats, a plain loop for integers, `quantized` for wide products of 8-bit ones.
 //!
 //! An operand that is a plain load is read where it lies, with its strides; any other is evaluated into dense scratch memory first. A
 //! product that is merely stored is written straight to the result; any other goes to scratch memory, where the epilogue picks it up as
 //! an ordinary map. The 16-bit floats are widened to `f32` on the way in and rounded in the epilogue.
 
 use gemm::Parallelism;
-use kiln_ir::DType;
 use kiln_ir::kernel::{
     Access, Address, Affine, Block, Buffer, BufferIndex, Instruction, LoopKernel, MatMulKernel, MatrixOperand,
     Operation, Reg, Stage, Store,
 };
+use kiln_ir::{DType, Precision};
 use rayon::prelude::*;
 use smallvec::SmallVec;
 
 use super::loops::Loops;
 use super::program::RawBuffer;
+use super::quantized;
 use super::scratch::Pool;
 
 /// Multiplications below which a product stays on the calling thread.
@@ -24,8 +25,10 @@ const PARALLEL: usize = 1 << 20;
 pub(super) struct MatMul {
     batch: SmallVec<[usize; 6]>,
     extents: [usize; 3],
-    /// The dtype of the sums and of what is summed.
+    /// The dtype of what is multiplied.
     dtype: DType,
+    /// The dtype of the sums.
+    sums: DType,
     buffers: usize,
     lhs: Operand,
     rhs: Operand,
@@ -100,11 +103,16 @@ impl MatMul {
                 kernel.dtype
             }
         };
-        let (product, epilogue) = epilogue(kernel, dtype);
+        let sums = match kernel.precision {
+            Precision::Full | Precision::Tf32 => dtype,
+            Precision::Wide => kernel.accumulate,
+        };
+        let (product, epilogue) = epilogue(kernel, sums);
         MatMul {
             batch: kernel.batch.clone(),
             extents: [kernel.m, kernel.n, kernel.k],
             dtype,
+            sums,
             buffers: kernel.buffers.len(),
             lhs: operand(kernel, &kernel.lhs, [kernel.m, kernel.k], dtype),
             rhs: operand(kernel, &kernel.rhs, [kernel.k, kernel.n], dtype),
@@ -126,7 +134,7 @@ impl MatMul {
             self.packed(&self.lhs, buffers, |lhs| {
                 self.packed(&self.rhs, buffers, |rhs| match &self.epilogue {
                     None => self.multiply(lhs, rhs, buffers[self.product.buffer.unwrap_or(0)].data),
-                    Some(epilogue) => self.pool.with(count * self.dtype.size(), |product| {
+                    Some(epilogue) => self.pool.with(count * self.sums.size(), |product| {
                         self.multiply(lhs, rhs, product.data);
                         epilogue.run(&with_extra(buffers, self.buffers, product));
                     }),
@@ -217,7 +225,20 @@ impl MatMul {
                 }
             };
         }
+        macro_rules! wide {
+            ($T:ident) => {
+                // SAFETY: integers' operands and product are dense scratch memory.
+                unsafe {
+                    let lhs = std::slice::from_raw_parts(memory.lhs.cast::<$T>().offset(l), m * k);
+                    let rhs = std::slice::from_raw_parts(memory.rhs.cast::<$T>().offset(r), k * n);
+                    let product = std::slice::from_raw_parts_mut(memory.product.cast::<i32>().offset(p), m * n);
+                    quantized::multiply(lhs, rhs, product, self.extents, parallelism)
+                }
+            };
+        }
         match self.dtype {
+            DType::I8 if self.sums == DType::I32 => wide!(i8),
+            DType::U8 if self.sums == DType::I32 => wide!(u8),
             DType::F32 => through_gemm!(f32),
             DType::F64 => through_gemm!(f64),
             DType::I8 => integers!(i8),
@@ -297,7 +318,7 @@ fn epilogue(kernel: &MatMulKernel, dtype: DType) -> (Place, Option<Loops>) {
     let address = Address { affine, computed: SmallVec::new() };
     let load = Operation::Load { buffer: scratch, address, bounds: Vec::new() };
     let mut block = Block::default();
-    if kernel.dtype == dtype {
+    if kernel.product_dtype() == dtype {
         block.instructions.push(Instruction { result: kernel.product, dtype, operation: load });
     } else {
         block.instructions.push(Instruction { result: SPARE, dtype, operation: load });

@@ -18,6 +18,7 @@ mod loops;
 mod matmul;
 mod prepared;
 mod program;
+mod quantized;
 mod scan;
 mod scatter;
 mod scratch;

@@ -9,10 +9,11 @@ use std::sync::Arc;
 
 use kiln_ir::kernel::{Access, Kernel};
 use kiln_ir::plan::{BufferId, Launch, Plan, PlanBuffer, Source, Step};
-use kiln_ir::{Diagnostic, Result};
+use kiln_ir::{CustomOps, Diagnostic, Result};
 use smallvec::SmallVec;
 
 use super::check::check;
+use super::custom::CustomStep;
 use super::memory::out_of_memory;
 use super::{Argument, RunError};
 use crate::buffer::{ALIGNMENT, Contents, OutOfMemory, Storage};
@@ -35,6 +36,7 @@ pub(super) struct Program {
 /// A step with its kernel found.
 enum Action {
     Launch { kernel: usize, buffers: SmallVec<[usize; 8]> },
+    Custom(Box<CustomStep>),
     Copy { from: usize, to: usize },
 }
 
@@ -60,10 +62,11 @@ enum Start {
 }
 
 impl Program {
-    pub(super) fn new(plan: Plan, device: &Device) -> Result<Program> {
+    pub(super) fn new(plan: Plan, customs: &CustomOps, device: &Device) -> Result<Program> {
         check(&plan)?;
         let mut kernels = Kernels::default();
-        let steps = plan.steps.iter().map(|step| kernels.action(step)).collect();
+        let steps = plan.steps.iter().map(|step| kernels.action(step, customs));
+        let steps = steps.collect::<Result<_, Diagnostic>>()?;
         let (slots, slots_bytes) = place_slots(&plan)?;
         let constants = place_constants(&plan, device)?;
         let outputs = place_outputs(&plan);
@@ -92,11 +95,14 @@ impl Program {
             Err(diagnostic) => return Err(RunError { diagnostics: diagnostic.into(), arguments }),
         };
         let copied = self.refused(&arguments, &loans);
+        let donated: Vec<bool> = arguments.iter().map(|argument| matches!(argument, Argument::Donated(_))).collect();
         let mut inputs: Vec<Option<Arc<Storage>>> =
             arguments.into_iter().map(|argument| Some(argument.into_array().into_storage())).collect();
         self.settle_loans(&mut memory, &mut inputs, &loans);
         let addresses = self.addresses(&mut memory, &inputs);
-        self.walk(&addresses);
+        if let Err((step, diagnostic)) = self.walk(&addresses) {
+            return Err(self.broken_off(step, diagnostic, memory, inputs, &donated, device));
+        }
         Ok((self.results(memory, &inputs, device), copied))
     }
 
@@ -165,18 +171,79 @@ impl Program {
         self.plan.buffers.iter().enumerate().map(address).collect()
     }
 
-    fn walk(&self, addresses: &[RawBuffer]) {
+    /// Runs the steps. An error comes with the number of the step that failed.
+    fn walk(&self, addresses: &[RawBuffer]) -> std::result::Result<(), (usize, Diagnostic)> {
         let mut bound: SmallVec<[RawBuffer; 8]> = SmallVec::new();
-        for step in &self.steps {
+        for (index, step) in self.steps.iter().enumerate() {
             match step {
                 Action::Launch { kernel, buffers } => {
                     bound.clear();
                     bound.extend(buffers.iter().map(|&buffer| addresses[buffer]));
                     self.kernels[*kernel].run(&bound);
                 }
+                Action::Custom(step) => step.run(addresses).map_err(|diagnostic| (index, diagnostic))?,
                 Action::Copy { from, to } => copy(addresses[*from], addresses[*to]),
             }
         }
+        Ok(())
+    }
+
+    /// The arguments of a run that a step broke off: those whose lent memory was written to are lost, the others as they were.
+    fn broken_off(
+        &self,
+        step: usize,
+        diagnostic: Diagnostic,
+        memory: Memory,
+        inputs: Vec<Option<Arc<Storage>>>,
+        donated: &[bool],
+        device: &Device,
+    ) -> RunError {
+        let mut lent: HashMap<usize, (usize, Storage)> = HashMap::new();
+        for (output, (place, storage)) in self.outputs.iter().zip(memory.outputs).enumerate() {
+            if let (Some((input, _)), Some(storage)) = (place.lender, storage) {
+                lent.insert(input, (output, storage));
+            }
+        }
+        let mut lost = Vec::new();
+        let arguments = inputs.into_iter().zip(&self.plan.inputs).enumerate().map(|(index, (storage, (name, ty)))| {
+            let array = match storage {
+                Some(storage) => Array::from_shared(device, ty.clone(), storage),
+                None => {
+                    let (output, storage) = lent.remove(&index).expect("an argument's memory is its own or lent");
+                    if self.writes(step, output) {
+                        lost.push(name.to_string());
+                        Array::lost(device, ty.clone(), storage)
+                    } else {
+                        Array::from_storage(device, ty.clone(), storage)
+                    }
+                }
+            };
+            if donated[index] { Argument::Donated(array) } else { Argument::Borrowed(array) }
+        });
+        let arguments = arguments.collect();
+        let diagnostic = match lost.as_slice() {
+            [] => diagnostic,
+            names => diagnostic
+                .help(format!("written over in place before it failed, and so lost: {}", names.join(", ")))
+                .help("`keep_previous()` keeps the state of a step that fails"),
+        };
+        RunError { diagnostics: diagnostic.into(), arguments }
+    }
+
+    /// Whether a step up to this one writes into the memory of a result.
+    fn writes(&self, last: usize, output: usize) -> bool {
+        let belongs = |id: &BufferId| match self.plan.buffers[id.0 as usize] {
+            PlanBuffer { source: Source::Output(own), .. } => own == output,
+            PlanBuffer { source: Source::Input(_), donated_to, .. } => donated_to == Some(output),
+            PlanBuffer { source: Source::Constant(_) | Source::Slot(_), .. } => false,
+        };
+        self.plan.steps[..=last].iter().any(|step| match step {
+            Step::Copy { to, .. } => belongs(to),
+            Step::Launch(launch) => {
+                let bound = launch.buffers.iter().zip(launch.kernel.buffers());
+                bound.into_iter().any(|(id, buffer)| buffer.access != Access::Read && belongs(id))
+            }
+        })
     }
 
     fn results(&self, memory: Memory, inputs: &[Option<Arc<Storage>>], device: &Device) -> Vec<Array> {
@@ -227,10 +294,13 @@ struct Kernels {
 }
 
 impl Kernels {
-    fn action(&mut self, step: &Step) -> Action {
-        match step {
+    fn action(&mut self, step: &Step, customs: &CustomOps) -> Result<Action, Diagnostic> {
+        Ok(match step {
             Step::Copy { from, to } => Action::Copy { from: from.0 as usize, to: to.0 as usize },
-            Step::Launch(Launch { kernel, buffers, .. }) => {
+            Step::Launch(launch @ Launch { kernel, buffers, .. }) => {
+                if let Kernel::Custom(kernel) = &**kernel {
+                    return CustomStep::new(kernel, launch, customs).map(|step| Action::Custom(Box::new(step)));
+                }
                 let next = self.prepared.len();
                 let index = *self.known.entry(kernel.clone()).or_insert(next);
                 if index == next {
@@ -238,7 +308,7 @@ impl Kernels {
                 }
                 Action::Launch { kernel: index, buffers: buffers.iter().map(|buffer| buffer.0 as usize).collect() }
             }
-        }
+        })
     }
 }
 

@@ -135,7 +135,8 @@ fn equal_kernels_are_prepared_once() {
     let device = Device::cpu();
     let buffers = vec![(Source::Input(0), None), (Source::Slot(0), None), (Source::Output(0), None)];
     let steps = vec![launch(increment(Access::Write), &[0, 1]), launch(increment(Access::Write), &[1, 2])];
-    let program = Program::new(plan(buffers, &[2], vec![LENGTH * 4], steps), &device).unwrap();
+    let program =
+        Program::new(plan(buffers, &[2], vec![LENGTH * 4], steps), &kiln_ir::CustomOps::new(), &device).unwrap();
     assert_eq!(program.num_kernels(), 1);
 }
 

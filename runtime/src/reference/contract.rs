@@ -1,18 +1,18 @@
 //! The matrix product, by its definition.
 
-use kiln_ir::Literal;
+use kiln_ir::{DType, Literal};
 
 use super::tensor::Tensor;
 
-/// `[..batch, m, k]` times `[..batch, k, n]`. Floats accumulate in `f64` and are rounded once, integers wrap.
-pub(super) fn matmul(lhs: &Tensor, rhs: &Tensor) -> Tensor {
+/// `[..batch, m, k]` times `[..batch, k, n]`. Floats accumulate in `f64` and are rounded once, integers wrap, at the width
+/// of the result.
+pub(super) fn matmul(lhs: &Tensor, rhs: &Tensor, dtype: DType) -> Tensor {
     let rank = lhs.shape().len();
     let (m, k, n) = (lhs.shape()[rank - 2], lhs.shape()[rank - 1], rhs.shape()[rank - 1]);
     let mut shape = lhs.shape().to_vec();
     shape[rank - 1] = n;
     let batch: usize = shape[..rank - 2].iter().product();
     let size = Extents { batch, m, k, n };
-    let dtype = lhs.dtype;
     if dtype.is_float() {
         let sums = products(&size, &lhs.floats(), &rhs.floats(), |sum, x, y| sum + x * y);
         Tensor::from_elements(dtype, &shape, sums.into_iter().map(|sum| Literal::from_f64(dtype, sum)))

@@ -22,10 +22,15 @@ mod view;
 #[cfg(test)]
 mod tests;
 
-use kiln_ir::{Code, Custom, Diagnostic, Graph, HostData, Loc, Node, Op, TensorType, Value, live_nodes, verify};
+use kiln_ir::custom::unsupported;
+use kiln_ir::{
+    Backend, Code, Custom, CustomOps, Diagnostic, Graph, HostData, Loc, Node, Op, TensorType, Value, live_nodes, verify,
+};
 
 pub use plan::{Arguments, Walk, run_plan};
 use tensor::Tensor;
+
+use crate::run_cpu_function;
 
 /// Evaluates a graph on inputs in declared order, and gives its outputs in order.
 ///
@@ -46,26 +51,40 @@ use tensor::Tensor;
 /// # Ok::<(), kiln_ir::Diagnostic>(())
 /// ```
 pub fn evaluate(graph: &Graph, inputs: &[HostData]) -> Result<Vec<HostData>, Diagnostic> {
+    evaluate_with(graph, inputs, &CustomOps::new())
+}
+
+/// [`evaluate`] with custom ops: those without a body are computed by their CPU function. K0705 where that fails.
+pub fn evaluate_with(graph: &Graph, inputs: &[HostData], customs: &CustomOps) -> Result<Vec<HostData>, Diagnostic> {
     let inputs = checked_inputs(graph, inputs)?;
-    Ok(outputs_of(graph, &inputs)?.iter().map(Tensor::to_host).collect())
+    Ok(outputs_of(graph, &inputs, customs)?.iter().map(Tensor::to_host).collect())
 }
 
 /// Evaluates every node of a graph, used or not: entry `i` holds the results of node `i`.
 ///
 /// This is what a kernel-by-kernel comparison works on. Errors are those of [`evaluate`].
 pub fn evaluate_all(graph: &Graph, inputs: &[HostData]) -> Result<Vec<Vec<HostData>>, Diagnostic> {
+    evaluate_all_with(graph, inputs, &CustomOps::new())
+}
+
+/// [`evaluate_all`] with custom ops, as in [`evaluate_with`].
+pub fn evaluate_all_with(
+    graph: &Graph,
+    inputs: &[HostData],
+    customs: &CustomOps,
+) -> Result<Vec<Vec<HostData>>, Diagnostic> {
     let inputs = checked_inputs(graph, inputs)?;
     let mut values = with_arguments(graph, &inputs);
     for (index, node) in graph.nodes.iter().enumerate() {
         if !is_input(node) {
-            values[index] = results(node, &operands_of(node, &values))?;
+            values[index] = results(node, &operands_of(node, &values), customs)?;
         }
     }
     Ok(values.iter().map(|results| results.iter().map(Tensor::to_host).collect()).collect())
 }
 
 /// The outputs of a checked graph on inputs that fit it.
-fn outputs_of(graph: &Graph, inputs: &[Tensor]) -> Result<Vec<Tensor>, Diagnostic> {
+fn outputs_of(graph: &Graph, inputs: &[Tensor], customs: &CustomOps) -> Result<Vec<Tensor>, Diagnostic> {
     let live = live_nodes(graph);
     let dies_at = last_uses(graph);
     let mut values = with_arguments(graph, inputs);
@@ -73,7 +92,7 @@ fn outputs_of(graph: &Graph, inputs: &[Tensor]) -> Result<Vec<Tensor>, Diagnosti
         if is_input(node) || !live[index] {
             continue;
         }
-        values[index] = results(node, &operands_of(node, &values))?;
+        values[index] = results(node, &operands_of(node, &values), customs)?;
         for operand in &node.operands {
             if dies_at[operand.node.index()] == index {
                 values[operand.node.index()].clear();
@@ -119,7 +138,7 @@ fn fetch(values: &[Vec<Tensor>], value: Value) -> Tensor {
 }
 
 /// The results of one node that is no input.
-fn results(node: &Node, operands: &[Tensor]) -> Result<Vec<Tensor>, Diagnostic> {
+fn results(node: &Node, operands: &[Tensor], customs: &CustomOps) -> Result<Vec<Tensor>, Diagnostic> {
     let result = match &node.op {
         Op::Input { .. } => unreachable!("arguments are in place before the first node is visited"),
         Op::Literal { value, .. } => Tensor::filled(*value, &[]),
@@ -138,26 +157,33 @@ fn results(node: &Node, operands: &[Tensor]) -> Result<Vec<Tensor>, Diagnostic> 
         Op::Slice { starts, sizes, steps } => view::slice(&operands[0], starts, sizes, steps),
         Op::Pad { low, high, value } => view::pad(&operands[0], low, high, *value),
         Op::Concat { axis } => view::concat(operands, *axis),
-        Op::MatMul { .. } => contract::matmul(&operands[0], &operands[1]),
+        Op::MatMul { .. } => contract::matmul(&operands[0], &operands[1], node.types[0].dtype),
         Op::Gather { axis, batch } => index::gather(&operands[0], &operands[1], *axis, *batch),
         Op::Scatter { kind, axis, batch } => {
             index::scatter(*kind, &operands[0], &operands[1], &operands[2], *axis, *batch)
         }
         Op::Transfer(_) | Op::StopGradient | Op::Mark | Op::Barrier => operands[0].clone(),
-        Op::Custom(custom) => return custom_results(custom, operands, node.loc),
+        Op::Custom(custom) => return custom_results(custom, operands, node.loc, customs),
     };
     Ok(vec![result])
 }
 
-fn custom_results(custom: &Custom, operands: &[Tensor], loc: Loc) -> Result<Vec<Tensor>, Diagnostic> {
-    match &custom.body {
-        Some(body) => outputs_of(body, operands),
-        None => Err(Diagnostic::new(Code::K0209, format!("Backend not supported for custom op `{}`", custom.name))
-            .at(loc)
-            .in_op("custom")
-            .label("it has no body, and no kernel for NdArray")
-            .help("declare it with a body graph: every backend can run that")),
+/// By the body; without one by the CPU function.
+fn custom_results(
+    custom: &Custom,
+    operands: &[Tensor],
+    loc: Loc,
+    customs: &CustomOps,
+) -> Result<Vec<Tensor>, Diagnostic> {
+    if let Some(body) = &custom.body {
+        return outputs_of(body, operands, customs);
     }
+    let Some(behaviour) = customs.of(custom).filter(|behaviour| behaviour.cpu.is_some()) else {
+        return Err(unsupported(custom, Backend::NdArray, customs).at(loc));
+    };
+    let operands: Vec<HostData> = operands.iter().map(Tensor::to_host).collect();
+    let results = run_cpu_function(behaviour, loc, &operands, &custom.results, 0)?;
+    Ok(results.iter().map(Tensor::from_host).collect())
 }
 
 /// The inputs as tensors, after the graph has been verified and they have been found to fit it.

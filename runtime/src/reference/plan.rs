@@ -101,6 +101,7 @@ impl<'a> Run<'a> {
             Kernel::MatMul(kernel) => self.matmul(kernel),
             Kernel::Scan(kernel) => self.scan(kernel),
             Kernel::Scatter(kernel) => self.scatter(kernel),
+            Kernel::Custom(kernel) => Err(format!("runs `{}`, whose function is no part of the plan", kernel.name)),
         }
     }
 
@@ -160,7 +161,7 @@ impl<'a> Run<'a> {
                 sum.take_product(x, y);
             }
             self.registers.clear();
-            self.set(kernel.product, sum.value().cast(kernel.dtype));
+            self.set(kernel.product, sum.value().cast(kernel.product_dtype()));
             self.block(&kernel.epilogue, &point)?;
         }
         Ok(())

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::builder::PossibleValuesParser;
 use kiln::graph_file::GraphFile;
 use kiln_ir::{Backend, Code, Diagnostic, Diagnostics, Graph, Locations, grad, has_comments};
-use kiln_passes::PASSES;
+use kiln_passes::{Options, PASSES};
 
 use crate::Outcome;
 
@@ -114,7 +114,7 @@ pub(crate) fn optimize(path: &Path, names: &[String]) -> Outcome {
         let chosen = names.iter().filter_map(|name| PASSES.iter().find(|pass| pass.name == name));
         let passes: Vec<_> = if names.is_empty() { PASSES.iter().collect() } else { chosen.collect() };
         for pass in passes {
-            graph = (pass.run)(&graph)?;
+            graph = (pass.run)(&graph, &Options::default())?;
         }
         Ok(file.print(&graph, Locations::Omitted))
     })

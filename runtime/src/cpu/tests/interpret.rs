@@ -20,6 +20,7 @@ pub(super) fn interpret(kernel: &Kernel, buffers: &mut [Elements]) {
         Kernel::MatMul(kernel) => run_matmul(kernel, buffers),
         Kernel::Scan(kernel) => run_scan(kernel, buffers),
         Kernel::Scatter(kernel) => run_scatter(kernel, buffers),
+        Kernel::Custom(kernel) => panic!("`{}` is a function, which the executor calls", kernel.name),
     }
 }
 
