@@ -188,8 +188,14 @@ impl Scope {
         if self.session.is_open() {
             return record_in(&self.session, loc, Tracking::default(), build);
         }
+        self.complete(loc)
+    }
+
+    /// K0105: this scope has returned.
+    #[track_caller]
+    pub(crate) fn complete(&self, loc: Loc) -> Tensor {
         let complete = Diagnostic::new(Code::K0105, "capture scope is already complete")
-            .label("this handle's scope has returned")
+            .label("the scope that this belongs to has returned")
             .note("scope", "complete,", "opened", self.session.opened)
             .help("declare inside the scope, or use `Scope::current()`");
         let diagnostic = frame::named(complete, loc);

@@ -19,7 +19,7 @@ use smallvec::SmallVec;
 
 use crate::captured::{Notice, Tap};
 use crate::tracking::{Tracking, check_contexts};
-use crate::{Tensor, frame, source};
+use crate::{Scope, Tensor, frame, source};
 
 /// What becomes of a mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -198,7 +198,7 @@ pub(crate) fn record(
     record_in(&session, loc, Tracking::of(operands), |state, loc| build(state, &values, loc))
 }
 
-/// Records an op into a session that is known to be open. Its operands are tracked for gradients as `tracking` says.
+/// Records an op into a session, whose operands are tracked for gradients as `tracking` says.
 #[track_caller]
 pub(crate) fn record_in(
     session: &Arc<Session>,
@@ -207,6 +207,11 @@ pub(crate) fn record_in(
     build: impl FnOnce(&mut State, Loc) -> Result<Value, Diagnostic>,
 ) -> Tensor {
     let mut state = session.lock();
+    if !session.is_open() {
+        // Another thread ended the scope after it was looked at, and took the nodes with it.
+        drop(state);
+        return Scope::of(session.clone()).complete(loc);
+    }
     match build(&mut state, loc) {
         Ok(value) => {
             let ticket = ticket(session, &state, value, loc, &tracking);
@@ -255,17 +260,15 @@ pub(crate) fn record_many(
     count: usize,
     build: impl FnOnce(&mut State, &[Value], Loc) -> Result<Vec<Value>, Diagnostic>,
 ) -> Vec<Tensor> {
+    let tracking = Tracking::of(operands);
     let mut results = Vec::new();
     let first = record(operands, |state, values, loc| {
-        results = build(state, values, loc)?;
+        let made = build(state, values, loc)?;
+        let session = &operands[0].session;
+        results = made.iter().map(|&value| ticket(session, state, value, loc, &tracking)).collect();
         Ok(values[0])
     });
-    if first.is_poisoned() {
-        return vec![first; count];
-    }
-    let state = first.session.lock();
-    let tracking = Tracking::of(operands);
-    results.iter().map(|&value| ticket(&first.session, &state, value, first.loc, &tracking)).collect()
+    if first.is_poisoned() { vec![first; count] } else { results }
 }
 
 /// The open session that all operands belong to. Where there is none (K0105), or where an operand is tracked by a gradient that is over

@@ -117,7 +117,7 @@ impl Tensor {
         let baked = self
             .value
             .filter(|_| self.session.is_open())
-            .and_then(|value| data_of(&self.session.lock().builder.node(value).op));
+            .and_then(|value| data_of(&self.session.lock().builder.nodes().get(value.node.index())?.op));
         baked.ok_or_else(|| {
             let name = self.value.map_or_else(|| "%?".to_owned(), |value| value.to_string());
             Diagnostic::new(Code::K0102, format!("capture tensor {name} has no initialized value"))

@@ -274,6 +274,35 @@ fn threads_may_record_into_one_scope_and_into_scopes_of_their_own() {
 }
 
 #[test]
+fn a_thread_that_goes_on_after_the_end_of_a_scope_is_told_so() {
+    let device = cpu();
+    for _ in 0..20 {
+        let mut late = Vec::new();
+        let captured = device.capture_scope(|scope| {
+            let x = scope.input("x", DType::F32, [2]);
+            let ops: [fn(&Tensor) -> Tensor; 2] = [Tensor::exp, |x| crate::grad(x, |x| x.square().sum(..))];
+            for op in ops {
+                let x = x.clone();
+                late.push(std::thread::spawn(move || {
+                    loop {
+                        op(&x);
+                        std::thread::yield_now();
+                    }
+                }));
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            x.sin()
+        });
+        assert!(captured.is_ok());
+        for thread in late {
+            let payload = thread.join().map(|_: ()| ()).expect_err("it never ends by itself");
+            let text = payload.downcast_ref::<String>().expect("a formatted text");
+            assert!(text.starts_with("error[K0105]: capture scope is already complete"), "{text}");
+        }
+    }
+}
+
+#[test]
 fn a_key_is_a_tree_of_its_two_words() {
     let captured = cpu()
         .capture_scope(|scope| {
