@@ -42,6 +42,3 @@ pub(crate) const DOCUMENTED: [(&str, &str); 32] = [
 
 /// Families whose texts name shapes, dtypes, limits: each has at least one code.
 pub(crate) const FAMILIES: [&str; 7] = ["K03", "K04", "K06", "K07", "K08", "K09", "K10"];
-
-/// Documented codes that are not there yet.
-pub(crate) const TO_COME: [&str; 3] = ["K0206", "K0207", "K0509"];
