@@ -144,6 +144,12 @@ impl Session {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The state, if the scope is still open: another thread may end it at any time, and takes the nodes with it.
+    pub(crate) fn lock_open(&self) -> Option<MutexGuard<'_, State>> {
+        let state = self.lock();
+        self.is_open().then_some(state)
+    }
+
     /// Keeps a mistake until the scope ends, or panics with it.
     #[track_caller]
     pub(crate) fn fail(&self, diagnostic: Diagnostic) {
@@ -206,12 +212,7 @@ pub(crate) fn record_in(
     tracking: Tracking,
     build: impl FnOnce(&mut State, Loc) -> Result<Value, Diagnostic>,
 ) -> Tensor {
-    let mut state = session.lock();
-    if !session.is_open() {
-        // Another thread ended the scope after it was looked at, and took the nodes with it.
-        drop(state);
-        return Scope::of(session.clone()).complete(loc);
-    }
+    let Some(mut state) = session.lock_open() else { return Scope::of(session.clone()).complete(loc) };
     match build(&mut state, loc) {
         Ok(value) => {
             let ticket = ticket(session, &state, value, loc, &tracking);

@@ -86,8 +86,8 @@ where
         let tensors = arguments.leaves();
         let values: Vec<Value> = tensors.iter().filter_map(|tensor| tensor.value).collect();
         let named = operands(&structure, &self.names);
-        {
-            let state = session.lock();
+        // Where another thread has ended the scope, recording says so.
+        if let Some(state) = session.lock_open() {
             one_backend(&self.name, &state.builder, &named, &tensors, &values)?;
             untracked(&self.name, &state.builder, &named, &tensors, &values, &self.untracked)?;
         }
@@ -95,10 +95,10 @@ where
         let backend = types.first().map_or(session.backend, |ty| ty.backend);
         let template = arguments.map_ref(|_| Hole);
         self.typed(&template, &structure, &named, &types, backend, loc).map_err(|mistakes| {
-            let state = session.lock();
-            let told = |mistake: Diagnostic| match mistake.notes.is_empty() {
-                true => noted(mistake, &state.builder, &named, &values),
-                false => mistake,
+            let state = session.lock_open();
+            let told = |mistake: Diagnostic| match (&state, mistake.notes.is_empty()) {
+                (Some(state), true) => noted(mistake, &state.builder, &named, &values),
+                (Some(_), false) | (None, _) => mistake,
             };
             let told: Vec<Diagnostic> = mistakes.into_iter().map(told).collect();
             Diagnostics::from_list(told).expect("there is at least one mistake")

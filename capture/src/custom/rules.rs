@@ -80,9 +80,10 @@ struct Wanted {
 #[track_caller]
 pub(crate) fn prepare(of: &Tensor) -> Result<(), ()> {
     let loc = frame::here();
-    let (Some(value), true) = (of.value, of.session.is_open()) else { return Ok(()) };
+    let Some(value) = of.value else { return Ok(()) };
     let wanted = {
-        let state = of.session.lock();
+        // Where the scope has ended, taking the gradient says so.
+        let Some(state) = of.session.lock_open() else { return Ok(()) };
         let mut wanted = Vec::new();
         let nodes = &state.builder.nodes()[..=value.node.index()];
         find(nodes, &state.customs, &mut wanted);
@@ -96,7 +97,7 @@ pub(crate) fn prepare(of: &Tensor) -> Result<(), ()> {
         let subject = Subject { op: &custom.name, part: "gradient rule", backend: of.session.backend };
         let joined =
             rule.map_err(|mistakes| called_from(mistakes, subject, loc).collect::<Vec<_>>()).and_then(|rule| {
-                let mut state = of.session.lock();
+                let Some(mut state) = of.session.lock_open() else { return Ok(()) };
                 state.customs.join(&rule.customs).map_err(|mistake| vec![mistake])?;
                 state.builder.set_gradient_rule(custom.clone(), operands, rule);
                 Ok(())
