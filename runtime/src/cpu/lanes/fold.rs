@@ -11,8 +11,11 @@ use std::marker::PhantomData;
 
 use kiln_ir::{DType, Direction, Literal, ReduceKind};
 
+#[cfg(target_arch = "x86_64")]
+use super::row::Vectors;
+use super::row::{Add, KeepLarger, KeepSmaller, Single, WideJoin, Width, joined};
 use super::{Repr, by_repr, versions};
-use crate::cpu::vmath::Isa;
+use crate::cpu::vmath::{Isa, Level};
 
 /// Numbers of a row that are summed in single precision before they go to the accumulator.
 const PARTIAL: usize = 2048;
@@ -66,9 +69,14 @@ trait Reduction {
     fn step(acc: &mut Self::Acc, value: Self::Value) -> bool;
     /// A later accumulator.
     fn merge(acc: &mut Self::Acc, later: Self::Acc) -> bool;
-    /// A whole row; the place of the value that took over, where one did.
-    fn row(acc: &mut Self::Acc, values: &[Self::Value]) -> Option<usize>;
+    /// A whole row; the place of the value that took over, where one did. Safety: the machine has width `W`.
+    unsafe fn row<W: Widths>(acc: &mut Self::Acc, values: &[Self::Value]) -> Option<usize>;
 }
+
+/// Both widths of floats.
+trait Widths: Width<f32> + Width<f64> {}
+
+impl<W: Width<f32> + Width<f64>> Widths for W {}
 
 struct Sum<T>(PhantomData<T>);
 struct Product<T>(PhantomData<T>);
@@ -76,42 +84,6 @@ struct Largest<T>(PhantomData<T>);
 struct Smallest<T>(PhantomData<T>);
 struct FirstLargest<T>(PhantomData<T>);
 struct FirstSmallest<T>(PhantomData<T>);
-
-/// A row reduced in `N` lanes side by side, which are then joined pair by pair.
-#[inline(always)]
-fn side_by_side<const N: usize, V: Copy>(values: &[V], start: V, join: impl Fn(V, V) -> V) -> V {
-    let (blocks, rest) = values.as_chunks::<N>();
-    let mut total = start;
-    if !blocks.is_empty() {
-        let mut lanes = [start; N];
-        for block in blocks {
-            for lane in 0..N {
-                lanes[lane] = join(lanes[lane], block[lane]);
-            }
-        }
-        let mut width = N / 2;
-        while width > 0 {
-            for lane in 0..width {
-                lanes[lane] = join(lanes[lane], lanes[lane + width]);
-            }
-            width /= 2;
-        }
-        total = lanes[0];
-    }
-    let (blocks, rest) = rest.as_chunks::<8>();
-    if !blocks.is_empty() {
-        let mut lanes = [start; 8];
-        for block in blocks {
-            for lane in 0..8 {
-                lanes[lane] = join(lanes[lane], block[lane]);
-            }
-        }
-        for lane in lanes {
-            total = join(total, lane);
-        }
-    }
-    rest.iter().fold(total, |total, &value| join(total, value))
-}
 
 macro_rules! float_totals {
     ($($float:ident in $lanes:literal;)*) => {$(
@@ -129,10 +101,11 @@ macro_rules! float_totals {
                 false
             }
             #[inline(always)]
-            fn row(acc: &mut f64, values: &[$float]) -> Option<usize> {
+            unsafe fn row<W: Widths>(acc: &mut f64, values: &[$float]) -> Option<usize> {
                 for part in values.chunks(PARTIAL) {
                     // -0 is what leaves every number as it is when added.
-                    *acc += f64::from(side_by_side::<$lanes, $float>(part, -0.0, |sum, value| sum + value));
+                    // SAFETY: the caller's.
+                    *acc += f64::from(unsafe { joined::<W, Add, $float, $lanes>(part, -0.0) });
                 }
                 None
             }
@@ -152,7 +125,7 @@ macro_rules! float_totals {
                 false
             }
             #[inline(always)]
-            fn row(acc: &mut f64, values: &[$float]) -> Option<usize> {
+            unsafe fn row<W: Widths>(acc: &mut f64, values: &[$float]) -> Option<usize> {
                 for &value in values {
                     *acc *= f64::from(value);
                 }
@@ -173,8 +146,9 @@ macro_rules! float_totals {
                 Self::step(acc, later)
             }
             #[inline(always)]
-            fn row(acc: &mut $float, values: &[$float]) -> Option<usize> {
-                *acc = $float::larger(*acc, largest_of::<$float>(values));
+            unsafe fn row<W: Widths>(acc: &mut $float, values: &[$float]) -> Option<usize> {
+                // SAFETY: the caller's.
+                *acc = $float::larger(*acc, unsafe { largest_of::<W, $float, $lanes>(values) });
                 None
             }
         }
@@ -192,8 +166,9 @@ macro_rules! float_totals {
                 Self::step(acc, later)
             }
             #[inline(always)]
-            fn row(acc: &mut $float, values: &[$float]) -> Option<usize> {
-                *acc = $float::smaller(*acc, smallest_of::<$float>(values));
+            unsafe fn row<W: Widths>(acc: &mut $float, values: &[$float]) -> Option<usize> {
+                // SAFETY: the caller's.
+                *acc = $float::smaller(*acc, unsafe { smallest_of::<W, $float, $lanes>(values) });
                 None
             }
         }
@@ -214,7 +189,7 @@ impl Reduction for PartialSum {
     fn merge(acc: &mut f32, later: f32) -> bool {
         Self::step(acc, later)
     }
-    fn row(acc: &mut f32, values: &[f32]) -> Option<usize> {
+    unsafe fn row<W: Widths>(acc: &mut f32, values: &[f32]) -> Option<usize> {
         values.iter().for_each(|value| *acc += value);
         None
     }
@@ -241,7 +216,7 @@ macro_rules! int_totals {
                 Self::step(acc, later)
             }
             #[inline(always)]
-            fn row(acc: &mut $int, values: &[$int]) -> Option<usize> {
+            unsafe fn row<W: Widths>(acc: &mut $int, values: &[$int]) -> Option<usize> {
                 // Wrapping arithmetic and extremes may be done in any order: the compiler makes this a vector loop.
                 let mut total = *acc;
                 for &value in values {
@@ -258,13 +233,17 @@ macro_rules! int_totals {
 trait Ordered: Copy + PartialOrd {
     fn is_nan(self) -> bool;
     /// The largest, NaN if any is.
-    fn largest(values: &[Self]) -> Self;
+    ///
+    /// Safety: the machine has width `W`.
+    unsafe fn largest<W: Widths>(values: &[Self]) -> Self;
     /// The smallest, NaN if any is.
-    fn smallest(values: &[Self]) -> Self;
+    ///
+    /// Safety: the machine has width `W`.
+    unsafe fn smallest<W: Widths>(values: &[Self]) -> Self;
 }
 
 macro_rules! ordered_floats {
-    ($($float:ident)*) => {$(
+    ($($float:ident in $lanes:literal;)*) => {$(
         impl Extreme for $float {
             const LOWEST: $float = $float::NEG_INFINITY;
             const HIGHEST: $float = $float::INFINITY;
@@ -294,9 +273,15 @@ macro_rules! ordered_floats {
             #[inline(always)]
             fn is_nan(self) -> bool { self != self }
             #[inline(always)]
-            fn largest(values: &[$float]) -> $float { largest_of(values) }
+            unsafe fn largest<W: Widths>(values: &[$float]) -> $float {
+                // SAFETY: the caller's.
+                unsafe { largest_of::<W, $float, $lanes>(values) }
+            }
             #[inline(always)]
-            fn smallest(values: &[$float]) -> $float { smallest_of(values) }
+            unsafe fn smallest<W: Widths>(values: &[$float]) -> $float {
+                // SAFETY: the caller's.
+                unsafe { smallest_of::<W, $float, $lanes>(values) }
+            }
         }
     )*};
 }
@@ -309,7 +294,7 @@ trait Extreme: Copy + PartialOrd + Default + 'static {
     fn smaller(self, other: Self) -> Self;
 }
 
-ordered_floats! { f32 f64 }
+ordered_floats! { f32 in 64; f64 in 32; }
 float_totals! { f32 in 64; f64 in 32; }
 int_totals! { i8 u8 i32 u32 i64 }
 
@@ -319,9 +304,9 @@ macro_rules! ordered_ints {
             #[inline(always)]
             fn is_nan(self) -> bool { false }
             #[inline(always)]
-            fn largest(values: &[$int]) -> $int { values.iter().fold($int::MIN, |best, &value| Ord::max(best, value)) }
+            unsafe fn largest<W: Widths>(values: &[$int]) -> $int { values.iter().fold($int::MIN, |best, &value| Ord::max(best, value)) }
             #[inline(always)]
-            fn smallest(values: &[$int]) -> $int { values.iter().fold($int::MAX, |best, &value| Ord::min(best, value)) }
+            unsafe fn smallest<W: Widths>(values: &[$int]) -> $int { values.iter().fold($int::MAX, |best, &value| Ord::min(best, value)) }
         }
     )*};
 }
@@ -329,12 +314,15 @@ macro_rules! ordered_ints {
 ordered_ints! { i8 u8 i32 u32 i64 }
 
 /// The largest of a row. A few instructions per vector find it; signs of zeros are looked at only where they can matter.
+///
+/// Safety: the machine has width `W`.
 #[inline(always)]
-#[allow(clippy::eq_op, reason = "NaN is the number that differs from itself")]
-fn largest_of<T: Extreme>(values: &[T]) -> T {
-    // A NaN takes over, as nothing is at least as large, and then stays.
-    let keep = |best: T, value: T| if (best >= value) | (best != best) { best } else { value };
-    let best = side_by_side::<64, T>(values, T::LOWEST, keep);
+unsafe fn largest_of<W: Width<T>, T: Extreme, const N: usize>(values: &[T]) -> T
+where
+    KeepLarger: WideJoin<T>,
+{
+    // SAFETY: the caller's.
+    let best = unsafe { joined::<W, KeepLarger, T, N>(values, T::LOWEST) };
     if best == T::default() {
         return values.iter().fold(T::LOWEST, |best, &value| best.larger(value));
     }
@@ -342,11 +330,15 @@ fn largest_of<T: Extreme>(values: &[T]) -> T {
 }
 
 /// The smallest of a row, as [`largest_of`].
+///
+/// Safety: the machine has width `W`.
 #[inline(always)]
-#[allow(clippy::eq_op, reason = "NaN is the number that differs from itself")]
-fn smallest_of<T: Extreme>(values: &[T]) -> T {
-    let keep = |best: T, value: T| if (best <= value) | (best != best) { best } else { value };
-    let best = side_by_side::<64, T>(values, T::HIGHEST, keep);
+unsafe fn smallest_of<W: Width<T>, T: Extreme, const N: usize>(values: &[T]) -> T
+where
+    KeepSmaller: WideJoin<T>,
+{
+    // SAFETY: the caller's.
+    let best = unsafe { joined::<W, KeepSmaller, T, N>(values, T::HIGHEST) };
     if best == T::default() {
         return values.iter().fold(T::HIGHEST, |best, &value| best.smaller(value));
     }
@@ -370,11 +362,12 @@ macro_rules! first_extremes {
                 Self::step(acc, later)
             }
             #[inline(always)]
-            fn row(acc: &mut T, values: &[T]) -> Option<usize> {
+            unsafe fn row<W: Widths>(acc: &mut T, values: &[T]) -> Option<usize> {
                 if acc.is_nan() {
                     return None;
                 }
-                let best = T::$extreme(values);
+                // SAFETY: the caller's.
+                let best = unsafe { T::$extreme::<W>(values) };
                 if !Self::step(acc, best) {
                     return None;
                 }
@@ -389,15 +382,37 @@ first_extremes! {
     FirstSmallest by <, smallest;
 }
 
-versions! {
-    fn rows_version<R: Reduction>(values: *const u8, rows: usize, columns: usize, accs: *mut u8, indices: *mut i64, first: i64, step: i64) = fold_rows as RowsLoop;
+/// The loop over rows for an instruction set.
+fn rows_version<R: Reduction>(isa: Isa) -> RowsLoop {
+    // An `Isa` of a level exists only where the machine has it and what lies below: the pointer may be called here.
+    match isa.0 {
+        Level::Baseline => fold_rows::<R, Single>,
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 | Level::Avx512 => fold_rows_avx2::<R>,
+    }
 }
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn fold_rows_avx2<R: Reduction>(
+    values: *const u8,
+    rows: usize,
+    columns: usize,
+    accs: *mut u8,
+    indices: *mut i64,
+    first: i64,
+    step: i64,
+) {
+    // SAFETY: as the caller's, and the machine has AVX2.
+    unsafe { fold_rows::<R, Vectors>(values, rows, columns, accs, indices, first, step) }
+}
+
 versions! {
     fn lanes_version<R: Reduction>(values: *const u8, count: usize, accs: *mut u8, indices: *mut i64, index: i64) = fold_lanes as LanesLoop;
 }
 
 #[inline(always)]
-unsafe fn fold_rows<R: Reduction>(
+unsafe fn fold_rows<R: Reduction, W: Widths>(
     values: *const u8,
     rows: usize,
     columns: usize,
@@ -410,7 +425,7 @@ unsafe fn fold_rows<R: Reduction>(
         // SAFETY: the caller vouches for rows, accumulators and, where indexed, indices.
         unsafe {
             let values = std::slice::from_raw_parts(values.cast::<R::Value>().add(row * columns), columns);
-            let place = R::row(&mut *accs.cast::<R::Acc>().add(row), values);
+            let place = R::row::<W>(&mut *accs.cast::<R::Acc>().add(row), values);
             if let (true, Some(place)) = (R::INDEXED, place) {
                 *indices.add(row) = first + place as i64 * step;
             }

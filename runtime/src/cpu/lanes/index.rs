@@ -3,7 +3,7 @@
 use kiln_ir::{DType, philox};
 
 use super::half_floats::{round_bf16, round_f16, round_to_odd};
-use super::{BLOCK, Shape, versions};
+use super::{BLOCK, Shape, uncounted, versions};
 use crate::cpu::vmath::Isa;
 
 /// Writes `first + row * shape.row_stride + column * shape.column_stride` to every lane of a shape.
@@ -97,6 +97,7 @@ unsafe fn random_lanes<K: Draw>(
     result: *mut u8,
     stream: u32,
 ) {
+    let lanes = uncounted(BLOCK);
     for block in 0..blocks {
         // SAFETY: the caller vouches for this many blocks.
         let (low, high, index, result) = unsafe {
@@ -107,7 +108,7 @@ unsafe fn random_lanes<K: Draw>(
                 &mut *result.cast::<[u32; BLOCK]>().add(block),
             )
         };
-        for lane in 0..BLOCK {
+        for lane in 0..lanes.min(BLOCK) {
             result[lane] = philox::element([low[lane], high[lane]], stream, index[lane] as u64);
         }
     }

@@ -5,13 +5,14 @@
 //! every lane is one block that is read again and again (its step from block to block is 0).
 //!
 //! - `scalar.rs`: the elementwise ops; `convert.rs`: casts and bitcasts; `half_floats.rs`: the 16-bit floats' bits
-//! - `memory.rs`: from memory into lanes and back; `update.rs`: single elements; `fold.rs`: reductions, whole and running; `index.rs`: lanes made from the point alone
+//! - `memory.rs`: from memory into lanes and back; `update.rs`: single elements; `fold.rs`: reductions, whole and running, `row.rs`: a whole row; `index.rs`: lanes made from the point alone
 
 mod convert;
 mod fold;
 pub(super) mod half_floats;
 mod index;
 mod memory;
+mod row;
 mod scalar;
 mod update;
 
@@ -151,20 +152,34 @@ versions! {
 
 #[inline(always)]
 unsafe fn run_blocks<L: Lane>(blocks: usize, operands: [*const u8; 3], steps: [usize; 3], result: *mut u8) {
+    let lanes = uncounted(BLOCK);
     for index in 0..blocks {
         // SAFETY: the caller vouches for this many blocks, and for a result apart from the operands.
         unsafe {
             let a = &*operands[0].add(index * steps[0]).cast::<[L::A; BLOCK]>();
             let b = &*operands[1].add(index * steps[1]).cast::<[L::B; BLOCK]>();
             let c = &*operands[2].add(index * steps[2]).cast::<[L::C; BLOCK]>();
-            run_block::<L>(a, b, c, &mut *result.cast::<[L::Out; BLOCK]>().add(index));
+            run_block::<L>(lanes, a, b, c, &mut *result.cast::<[L::Out; BLOCK]>().add(index));
         }
     }
 }
 
+/// A count that the compiler does not know: of loops over known counts it writes out every turn before it looks for vectors, and takes
+/// minutes to put hundreds of such loops together again.
 #[inline(always)]
-fn run_block<L: Lane>(a: &[L::A; BLOCK], b: &[L::B; BLOCK], c: &[L::C; BLOCK], result: &mut [L::Out; BLOCK]) {
-    for lane in 0..BLOCK {
+pub(in crate::cpu::lanes) fn uncounted(count: usize) -> usize {
+    std::hint::black_box(count)
+}
+
+#[inline(always)]
+fn run_block<L: Lane>(
+    lanes: usize,
+    a: &[L::A; BLOCK],
+    b: &[L::B; BLOCK],
+    c: &[L::C; BLOCK],
+    result: &mut [L::Out; BLOCK],
+) {
+    for lane in 0..lanes.min(BLOCK) {
         result[lane] = L::lane(a[lane], b[lane], c[lane]);
     }
 }

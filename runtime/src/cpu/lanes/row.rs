@@ -1,0 +1,250 @@
+//! A row of floats joined into one, in lanes side by side.
+//!
+//! Whole blocks of lanes are joined lane by lane, then the lanes pair by pair, then what is left of the row. The order depends on the row's
+//! length alone: vectors of AVX2 and single numbers give the same bits. Vectors are written out here because the compiler finds them in a
+//! loop over so many lanes only by luck, and takes minutes to look.
+
+use super::uncounted;
+
+/// Vectors of AVX2 in a block: enough to keep additions going while the first one is still under way.
+const VECTORS: usize = 8;
+
+/// A way to join two numbers into one.
+pub(super) trait Join<T> {
+    fn join(a: T, b: T) -> T;
+}
+
+pub(super) struct Add;
+/// The larger one; a NaN stays. Which of two zeros stays is open.
+pub(super) struct KeepLarger;
+/// The smaller one, as [`KeepLarger`].
+pub(super) struct KeepSmaller;
+
+macro_rules! joins {
+    ($($float:ident)*) => {$(
+        impl Join<$float> for Add {
+            #[inline(always)]
+            fn join(a: $float, b: $float) -> $float { a + b }
+        }
+        impl Join<$float> for KeepLarger {
+            #[inline(always)]
+            fn join(a: $float, b: $float) -> $float { if (a >= b) | a.is_nan() { a } else { b } }
+        }
+        impl Join<$float> for KeepSmaller {
+            #[inline(always)]
+            fn join(a: $float, b: $float) -> $float { if (a <= b) | a.is_nan() { a } else { b } }
+        }
+    )*};
+}
+
+joins! { f32 f64 }
+
+/// How whole blocks are joined.
+pub(super) trait Width<T> {
+    /// The lanes of all blocks, joined. Safety: the machine has this width.
+    unsafe fn blocks<J: WideJoin<T>, const N: usize>(blocks: &[[T; N]], start: T) -> [T; N];
+}
+
+/// One number after the other.
+pub(super) struct Single;
+
+impl<T: Copy> Width<T> for Single {
+    #[inline(always)]
+    unsafe fn blocks<J: WideJoin<T>, const N: usize>(blocks: &[[T; N]], start: T) -> [T; N] {
+        let mut lanes = [start; N];
+        let count = uncounted(N);
+        for block in blocks {
+            for (lane, &value) in lanes.iter_mut().zip(block).take(count) {
+                *lane = J::join(*lane, value);
+            }
+        }
+        lanes
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) use Join as WideJoin;
+
+#[cfg(target_arch = "x86_64")]
+pub(super) use x86::{Vectors, WideJoin};
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64::*;
+
+    use super::{Add, Join, KeepLarger, KeepSmaller, VECTORS, Width};
+
+    /// Vectors of AVX2.
+    pub(in crate::cpu::lanes) struct Vectors;
+
+    /// A join of whole vectors too. Safety of all methods: the machine has AVX2.
+    pub(in crate::cpu::lanes) trait WideJoin<T>: Join<T> + WideJoinOf<T> {}
+
+    impl<T, J: Join<T> + WideJoinOf<T>> WideJoin<T> for J {}
+
+    pub(in crate::cpu::lanes) trait WideJoinOf<T> {
+        type Vector: Copy;
+        unsafe fn splat(value: T) -> Self::Vector;
+        unsafe fn load(values: *const T) -> Self::Vector;
+        unsafe fn store(vector: Self::Vector, values: *mut T);
+        unsafe fn join_all(a: Self::Vector, b: Self::Vector) -> Self::Vector;
+    }
+
+    macro_rules! wide_joins {
+        ($($join:ident of $float:ident in $vector:ident: $splat:ident $load:ident $store:ident |$a:ident, $b:ident| $value:expr;)*) => {$(
+            impl WideJoinOf<$float> for $join {
+                type Vector = $vector;
+                #[inline]
+                #[target_feature(enable = "avx2")]
+                unsafe fn splat(value: $float) -> $vector { $splat(value) }
+                #[inline]
+                #[target_feature(enable = "avx2")]
+                unsafe fn load(values: *const $float) -> $vector {
+                    // SAFETY: the caller's.
+                    unsafe { $load(values) }
+                }
+                #[inline]
+                #[target_feature(enable = "avx2")]
+                unsafe fn store(vector: $vector, values: *mut $float) {
+                    // SAFETY: the caller's.
+                    unsafe { $store(values, vector) }
+                }
+                #[inline]
+                #[target_feature(enable = "avx2")]
+                unsafe fn join_all($a: $vector, $b: $vector) -> $vector { $value }
+            }
+        )*};
+    }
+
+    wide_joins! {
+        Add of f32 in __m256: _mm256_set1_ps _mm256_loadu_ps _mm256_storeu_ps |a, b| _mm256_add_ps(a, b);
+        Add of f64 in __m256d: _mm256_set1_pd _mm256_loadu_pd _mm256_storeu_pd |a, b| _mm256_add_pd(a, b);
+        KeepLarger of f32 in __m256: _mm256_set1_ps _mm256_loadu_ps _mm256_storeu_ps |a, b| {
+            let nan = _mm256_cmp_ps::<_CMP_UNORD_Q>(a, a);
+            _mm256_blendv_ps(b, a, _mm256_or_ps(_mm256_cmp_ps::<_CMP_GE_OQ>(a, b), nan))
+        };
+        KeepLarger of f64 in __m256d: _mm256_set1_pd _mm256_loadu_pd _mm256_storeu_pd |a, b| {
+            let nan = _mm256_cmp_pd::<_CMP_UNORD_Q>(a, a);
+            _mm256_blendv_pd(b, a, _mm256_or_pd(_mm256_cmp_pd::<_CMP_GE_OQ>(a, b), nan))
+        };
+        KeepSmaller of f32 in __m256: _mm256_set1_ps _mm256_loadu_ps _mm256_storeu_ps |a, b| {
+            let nan = _mm256_cmp_ps::<_CMP_UNORD_Q>(a, a);
+            _mm256_blendv_ps(b, a, _mm256_or_ps(_mm256_cmp_ps::<_CMP_LE_OQ>(a, b), nan))
+        };
+        KeepSmaller of f64 in __m256d: _mm256_set1_pd _mm256_loadu_pd _mm256_storeu_pd |a, b| {
+            let nan = _mm256_cmp_pd::<_CMP_UNORD_Q>(a, a);
+            _mm256_blendv_pd(b, a, _mm256_or_pd(_mm256_cmp_pd::<_CMP_LE_OQ>(a, b), nan))
+        };
+    }
+
+    impl<T: Copy> Width<T> for Vectors {
+        #[inline]
+        #[target_feature(enable = "avx2")]
+        unsafe fn blocks<J: WideJoin<T>, const N: usize>(blocks: &[[T; N]], start: T) -> [T; N] {
+            let width = N / VECTORS;
+            let mut lanes = [start; N];
+            // SAFETY: the machine has AVX2, as the caller vouches; a block is `VECTORS` vectors of `width` numbers.
+            unsafe {
+                let mut vectors = [J::splat(start); VECTORS];
+                for block in blocks {
+                    for (index, vector) in vectors.iter_mut().enumerate() {
+                        *vector = J::join_all(*vector, J::load(block.as_ptr().add(index * width)));
+                    }
+                }
+                for (index, vector) in vectors.into_iter().enumerate() {
+                    J::store(vector, lanes.as_mut_ptr().add(index * width));
+                }
+            }
+            lanes
+        }
+    }
+}
+
+/// The numbers of a row joined, beginning with `start`, in `N` lanes: 64 of `f32`, 32 of `f64`.
+///
+/// Safety: the machine has width `W`.
+#[inline(always)]
+pub(super) unsafe fn joined<W: Width<T>, J: WideJoin<T>, T: Copy, const N: usize>(values: &[T], start: T) -> T {
+    const { assert!(N * size_of::<T>() == VECTORS * 32, "a block is whole vectors") };
+    let (blocks, rest) = values.as_chunks::<N>();
+    let mut total = start;
+    if !blocks.is_empty() {
+        // SAFETY: the caller's.
+        let mut lanes = unsafe { W::blocks::<J, N>(blocks, start) };
+        let mut width = uncounted(N) / 2;
+        while width > 0 {
+            let (low, high) = lanes.split_at_mut(width);
+            for (low, &high) in low.iter_mut().zip(&*high) {
+                *low = J::join(*low, high);
+            }
+            width /= 2;
+        }
+        total = lanes[0];
+    }
+    let (blocks, rest) = rest.as_chunks::<8>();
+    if !blocks.is_empty() {
+        let mut lanes = [start; 8];
+        for block in blocks {
+            for lane in 0..8 {
+                lanes[lane] = J::join(lanes[lane], block[lane]);
+            }
+        }
+        for lane in lanes {
+            total = J::join(total, lane);
+        }
+    }
+    rest.iter().fold(total, |total, &value| J::join(total, value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::vmath::Isa;
+
+    /// Numbers whose sum depends on the order of additions.
+    fn row(length: usize) -> Vec<f32> {
+        (0..length).map(|i| ((i * 7919) % 1013) as f32 * 0.37 - 180.0).collect()
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn vectors_and_single_numbers_give_the_same_bits() {
+        if Isa::available().len() < 2 {
+            return;
+        }
+        for length in [0, 1, 7, 8, 63, 64, 65, 200, 1000] {
+            let mut values = row(length);
+            // SAFETY: the machine has AVX2: it lies next after the baseline.
+            let both = |values: &[f32]| unsafe {
+                let pair = |a: f32, b: f32| assert_eq!(a.to_bits(), b.to_bits(), "{length} numbers");
+                pair(joined::<Single, Add, f32, 64>(values, -0.0), joined::<Vectors, Add, f32, 64>(values, -0.0));
+                pair(
+                    joined::<Single, KeepLarger, f32, 64>(values, f32::NEG_INFINITY),
+                    joined::<Vectors, KeepLarger, f32, 64>(values, f32::NEG_INFINITY),
+                );
+                pair(
+                    joined::<Single, KeepSmaller, f32, 64>(values, f32::INFINITY),
+                    joined::<Vectors, KeepSmaller, f32, 64>(values, f32::INFINITY),
+                );
+            };
+            both(&values);
+            if let Some(value) = values.get_mut(length / 3) {
+                *value = f32::NAN;
+                both(&values);
+            }
+        }
+    }
+
+    #[test]
+    fn a_nan_anywhere_takes_over() {
+        for place in [0, 70, 99] {
+            let mut values = row(100);
+            values[place] = f32::NAN;
+            // SAFETY: every machine has single numbers.
+            unsafe {
+                assert!(joined::<Single, KeepLarger, f32, 64>(&values, f32::NEG_INFINITY).is_nan());
+                assert!(joined::<Single, KeepSmaller, f32, 64>(&values, f32::INFINITY).is_nan());
+            }
+        }
+    }
+}
