@@ -34,6 +34,7 @@ mod seven;
 mod shown;
 mod state;
 mod text;
+mod thread_counts;
 mod threads;
 mod tolerance;
 mod tracked;
