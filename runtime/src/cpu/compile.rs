@@ -13,7 +13,8 @@ use kiln_ir::kernel::{Access, Affine, Block, Bound, Buffer, Instruction, Operati
 use kiln_ir::{DType, Literal};
 use smallvec::SmallVec;
 
-use super::lanes::{self, BLOCK, Conversion, Repr, Work};
+use super::lanes::{self, BLOCK, Conversion, Repr, Stands, Work};
+use super::pairs::{Pairs, Part, arithmetic};
 use super::program::{Action, Class, Load, Program, Slot, Step, StoreStep, TileMap, Write};
 use super::space::Space;
 use super::vmath::Isa;
@@ -58,6 +59,16 @@ pub(super) struct Value {
 pub(super) struct SlotKind {
     pub(super) class: Class,
     pub(super) size: usize,
+    pub(super) span: Span,
+}
+
+/// How much a slot holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Span {
+    /// One tile.
+    Tile,
+    /// Every tile of a walk over inner points, one after another.
+    Walk,
 }
 
 /// Compiles the blocks of one kernel, stage by stage.
@@ -72,6 +83,8 @@ pub(super) struct Compiler<'k> {
     free: Vec<Slot>,
     /// Uniform slots that are filled when a frame is set up, with the bits of a lane.
     pub(super) constants: Vec<(Slot, u64)>,
+    /// Registers of inner stages that later stages read.
+    kept: HashSet<Reg>,
 }
 
 /// Results from this many bytes on are written past the caches: they would push out everything and be gone before they are read.
@@ -79,6 +92,7 @@ const STREAMED: usize = 32 << 20;
 
 /// A block while it is compiled.
 struct Builder<'b> {
+    pairs: Pairs<'b>,
     tile: TileAxes,
     repeat: Repeat,
     program: Program,
@@ -89,10 +103,7 @@ struct Builder<'b> {
     /// Slots that steps of the body have done with. Steps that run before it must not take them: the body would overwrite them.
     done: Vec<Slot>,
     expanded: HashMap<(Slot, Class), Slot>,
-    block: &'b Block,
 }
-
-static EMPTY: Block = Block { instructions: Vec::new(), stores: Vec::new() };
 
 /// The bits of a literal as a lane.
 pub(super) fn lane_bits(literal: Literal) -> u64 {
@@ -118,7 +129,7 @@ pub(super) fn operands(operation: &Operation) -> SmallVec<[Reg; 3]> {
 }
 
 impl<'k> Compiler<'k> {
-    pub(super) fn new(isa: Isa, buffers: &'k [Buffer], space: &'k Space) -> Compiler<'k> {
+    pub(super) fn new(isa: Isa, buffers: &'k [Buffer], space: &'k Space, kept: HashSet<Reg>) -> Compiler<'k> {
         Compiler {
             isa,
             buffers,
@@ -128,12 +139,13 @@ impl<'k> Compiler<'k> {
             slots: Vec::new(),
             free: Vec::new(),
             constants: Vec::new(),
+            kept,
         }
     }
 
     /// A slot that is nobody's.
     pub(super) fn take(&mut self, class: Class, size: usize) -> Slot {
-        let kind = SlotKind { class, size };
+        let kind = SlotKind { class, size, span: Span::Tile };
         if let Some(index) = self.free.iter().position(|&slot| self.slots[slot] == kind) {
             return self.free.swap_remove(index);
         }
@@ -148,7 +160,12 @@ impl<'k> Compiler<'k> {
 
     /// Where a register is, and its dtype.
     pub(super) fn value(&self, reg: Reg) -> Value {
-        *self.values.get(&reg).expect("a register is defined before it is read")
+        self.known(reg).expect("a register is defined before it is read")
+    }
+
+    /// The same of a register that need not be anywhere: the first of a pair has no lanes of its own.
+    pub(super) fn known(&self, reg: Reg) -> Option<Value> {
+        self.values.get(&reg).copied()
     }
 
     /// A map with its strides along a tile's axes.
@@ -167,9 +184,12 @@ impl<'k> Compiler<'k> {
         results: &[(Reg, DType)],
         later: &HashSet<Reg>,
     ) -> (Program, Vec<Slot>) {
+        let mut whole: HashSet<Reg> = later.union(&self.kept).copied().collect();
+        whole.extend(results.iter().map(|&(reg, _)| reg));
+        let pairs = Pairs::of(block, &whole);
         let mut last = HashMap::new();
-        for (index, instruction) in block.instructions.iter().enumerate() {
-            for reg in operands(&instruction.operation) {
+        for index in 0..block.instructions.len() {
+            for reg in pairs.reads(index) {
                 last.insert(reg, index);
             }
         }
@@ -180,6 +200,7 @@ impl<'k> Compiler<'k> {
             last.insert(reg, usize::MAX);
         }
         let mut builder = Builder {
+            pairs,
             tile,
             repeat,
             program: Program::default(),
@@ -187,10 +208,13 @@ impl<'k> Compiler<'k> {
             local: Vec::new(),
             done: Vec::new(),
             expanded: HashMap::new(),
-            block,
         };
         for (index, instruction) in block.instructions.iter().enumerate() {
-            self.instruction(&mut builder, instruction);
+            match builder.pairs.part(index) {
+                Part::Alone => self.instruction(&mut builder, instruction),
+                Part::First => continue,
+                Part::Second(first) => self.pair(&mut builder, &block.instructions[first], instruction),
+            }
             self.release(&mut builder, index);
         }
         let top = tile.top();
@@ -209,7 +233,7 @@ impl<'k> Compiler<'k> {
             builder.program.stores.push(StoreStep { value: slot, class: top, buffer: index, at, mover, write });
         }
         if top == Class::Full {
-            builder.program.spare_stores();
+            builder.program.spare_stores(|slot| self.slots[slot].span == Span::Tile);
         }
         let slots = results
             .iter()
@@ -231,6 +255,7 @@ impl<'k> Compiler<'k> {
     /// Conversion of a slot's lanes, as a program that is run once, and the value it makes.
     pub(super) fn conversion(&mut self, slot: Slot, class: Class, from: DType, to: DType) -> (Program, Value) {
         let mut builder = Builder {
+            pairs: Pairs::default(),
             tile: TileAxes { row: None, column: None },
             repeat: Repeat::Once,
             program: Program::default(),
@@ -238,7 +263,6 @@ impl<'k> Compiler<'k> {
             local: Vec::new(),
             done: Vec::new(),
             expanded: HashMap::new(),
-            block: &EMPTY,
         };
         let value = Value { slot, class, dtype: from, inner: false };
         let value = self.convert(&mut builder, value, to, lanes::cast(from, to, self.isa));
@@ -290,7 +314,52 @@ impl<'k> Compiler<'k> {
                 self.elementwise(builder, dtype, &operands, action)
             }
         };
+        let value = if self.kept.contains(&instruction.result) { self.keep(builder, value) } else { value };
         self.values.insert(instruction.result, value);
+    }
+
+    /// Two instructions as one step where they vary alike, else one after the other.
+    fn pair(&mut self, builder: &mut Builder<'_>, first: &Instruction, second: &Instruction) {
+        let (begin, end) = (arithmetic(first), arithmetic(second));
+        let ((begin, [a, b]), (end, [left, right])) = begin.zip(end).expect("only arithmetic is paired");
+        let (stands, other) = match (left == first.result, right == first.result) {
+            (true, true) => (Stands::Both, None),
+            (true, false) => (Stands::Left, Some(right)),
+            (false, _) => (Stands::Right, Some(left)),
+        };
+        let mut values: SmallVec<[Value; 3]> = [a, b].into_iter().map(|reg| self.value(reg)).collect();
+        let varies = |values: &[Value]| {
+            let class = values.iter().map(|value| value.class).max();
+            (class, values.iter().any(|value| value.inner))
+        };
+        let alone = varies(&values);
+        values.extend(other.map(|reg| self.value(reg)));
+        if varies(&values) != alone {
+            self.instruction(builder, first);
+            self.instruction(builder, second);
+            let value = self.value(first.result);
+            return self.drop_temporary(builder, value);
+        }
+        let run = lanes::pair(begin, end, stands, self.isa).expect("every pair that is made has its loop");
+        let value = self.elementwise(builder, second.dtype, &values, Action::Work(Work::Lanes(run)));
+        let value = if self.kept.contains(&second.result) { self.keep(builder, value) } else { value };
+        self.values.insert(second.result, value);
+    }
+
+    /// Gives a value a slot of its own that holds it for every tile of the walk.
+    fn keep(&mut self, builder: &mut Builder<'_>, value: Value) -> Value {
+        let step = builder.program.body.last_mut().filter(|step| step.result == value.slot && value.inner);
+        let step = step.expect("what is kept is computed anew for every inner point");
+        self.slots.push(SlotKind { class: value.class, size: Repr::of(value.dtype).size(), span: Span::Walk });
+        step.result = self.slots.len() - 1;
+        for operand in &mut step.operands {
+            if *operand == value.slot {
+                *operand = step.result;
+            }
+        }
+        let slot = step.result;
+        self.drop_temporary(builder, value);
+        Value { slot, ..value }
     }
 
     fn literal(&mut self, literal: Literal) -> Value {
@@ -298,7 +367,8 @@ impl<'k> Compiler<'k> {
             Some(&slot) => slot,
             None => {
                 // Never freed: it is filled once per frame.
-                self.slots.push(SlotKind { class: Class::Uniform, size: Repr::of(literal.dtype()).size() });
+                let size = Repr::of(literal.dtype()).size();
+                self.slots.push(SlotKind { class: Class::Uniform, size, span: Span::Tile });
                 let slot = self.slots.len() - 1;
                 self.constants.push((slot, lane_bits(literal)));
                 self.literals.insert(literal, slot);
@@ -437,7 +507,7 @@ impl<'k> Compiler<'k> {
         action: Action,
     ) -> Value {
         let repeated = builder.repeat == Repeat::Once || inner;
-        let kind = SlotKind { class, size: Repr::of(dtype).size() };
+        let kind = SlotKind { class, size: Repr::of(dtype).size(), span: Span::Tile };
         let result = match builder.done.iter().position(|&slot| repeated && self.slots[slot] == kind) {
             Some(index) => builder.done.swap_remove(index),
             None => self.take(class, kind.size),
@@ -468,7 +538,7 @@ impl<'k> Compiler<'k> {
 
     /// Gives back the slots of registers that instruction `index` was the last to read.
     fn release(&mut self, builder: &mut Builder<'_>, index: usize) {
-        let used = operands(&builder.block.instructions[index].operation);
+        let used = builder.pairs.reads(index);
         let mut done: SmallVec<[Slot; 4]> = SmallVec::new();
         for reg in used {
             let value = self.value(reg);

@@ -17,12 +17,14 @@ use kiln_ir::DType;
 use kiln_ir::kernel::{Affine, Fold, LoopKernel, Reg, Stage};
 use rayon::prelude::*;
 
+use super::ahead::Runs;
 use super::compile::{Compiler, Repeat, lane_bits, operands};
 use super::lanes::{BLOCK, FoldLoops, LanesLoop, Repr, fill};
 use super::program::{Class, Frame, Program, RawBuffer, Slot, Tile, TileMap};
+use super::reuse::Reuse;
 use super::scratch::{Layout, with_frame};
 use super::space::{Point, Space, Walk, maps_of};
-use super::tiling::{Order, Tiling};
+use super::tiling::{MANY, Order, Tiling};
 use super::vmath::Isa;
 
 /// Work below this many nanoseconds (estimated) stays on the calling thread.
@@ -45,6 +47,10 @@ pub(super) struct Loops {
     layout: Layout,
     /// Slots that hold the same from stage to stage of a tile.
     carried: Vec<Slot>,
+    /// Loads of long runs, which are asked for ahead.
+    runs: Runs,
+    /// Steps per tile.
+    steps: usize,
     /// Nanoseconds per tile, estimated.
     tile_cost: f64,
     /// Pieces of the inner walk; 1 where tiles run side by side instead.
@@ -85,15 +91,16 @@ impl Loops {
         let space = Space::new(&kernel.outer, &kernel.inner, &maps);
         let mut tiling = Tiling::choose(kernel, &space);
         let (outer_tile, inner_tile) = tiling.axes();
-        let mut compiler = Compiler::new(isa, &kernel.buffers, &space);
+        let reuse = if tiling.keeps_rows(&space) { Reuse::of(kernel) } else { Reuse::none(kernel) };
+        let mut compiler = Compiler::new(isa, &kernel.buffers, &space, reuse.kept);
         let mut carried = HashSet::new();
         let mut seldom = 0;
-        let stages: Vec<Prepared> = kernel
+        let stages: Vec<Prepared> = reuse
             .stages
             .iter()
             .enumerate()
             .map(|(index, stage)| {
-                let later = read_by(&kernel.stages[index + 1..]);
+                let later = read_by(&reuse.stages[index + 1..]);
                 match stage {
                     Stage::Point(block) => {
                         let program = compiler.block(block, outer_tile, Repeat::Once, &[], &later).0;
@@ -136,19 +143,25 @@ impl Loops {
             }
             Stage::Fold { .. } | Stage::Each(_) => Vec::new(),
         });
-        carried.extend(outside.map(|reg| compiler.value(reg).slot));
+        carried.extend(outside.filter_map(|reg| compiler.known(reg)).map(|value| value.slot));
         tiling.fit(&compiler.slots, seldom);
-        let layout = Layout::new(&compiler.slots, &compiler.constants, tiling.rows, tiling.lanes());
-        let carried = carried.into_iter().collect();
         let (outer, inner) = tiling.walks(&space);
+        let layout = Layout::new(&compiler.slots, &compiler.constants, tiling.rows, tiling.lanes(), inner.len());
+        let carried = carried.into_iter().collect();
+        let runs = Runs::of(kernel, &reuse.stages, &space, &tiling);
+        let steps = stages.iter().map(|stage| match stage {
+            Prepared::Point(program) => program.body.len(),
+            Prepared::Fold(program, _) | Prepared::Each(program) => program.body.len() * inner.len(),
+        });
+        let steps = steps.sum();
         let tile_cost = tiling.tile_cost(&space);
         // Only extents decide: fewer outer tiles than this do not keep a machine busy.
-        let pieces = if outer.len() < 32 && tile_cost > 4.0 * GRAIN && space.inner_points() > 1 {
+        let pieces = if outer.len() < MANY && tile_cost > 4.0 * GRAIN && space.inner_points() > 1 {
             ((tile_cost / GRAIN) as usize).clamp(1, PIECES).min(inner.len())
         } else {
             1
         };
-        Loops { isa, space, tiling, outer, inner, stages, layout, carried, tile_cost, pieces }
+        Loops { isa, space, tiling, outer, inner, stages, layout, carried, runs, steps, tile_cost, pieces }
     }
 
     /// Runs the kernel.
@@ -181,8 +194,16 @@ impl Loops {
         with_frame(&self.layout, self.isa, buffers, |frame| {
             let mut point: Point = Point::from_elem(0, self.space.extents.len());
             self.outer.seek(tiles.start, &mut point);
-            for _ in tiles {
+            let last = tiles.end - 1;
+            for index in tiles {
                 let tile = self.tiling.tile(&self.space, &point);
+                if !self.runs.is_empty() && index != last {
+                    let mut next = point.clone();
+                    self.outer.advance(&mut next);
+                    let tile = self.tiling.tile(&self.space, &next);
+                    let lanes = tile.rows * tile.columns * self.space.inner_points();
+                    frame.ahead.plan(&self.runs, buffers, &next, lanes, self.steps);
+                }
                 for stage in &self.stages {
                     // SAFETY: the caller's.
                     unsafe {
@@ -228,6 +249,7 @@ impl Loops {
             program.prepare(frame, point, full);
             for step in steps.clone() {
                 let tile = self.tiling.inner_tile(&self.space, point, tile);
+                self.layout.turn_to(frame, step);
                 program.run(frame, point, tile);
                 let flush = step % PARTIAL == PARTIAL - 1 || step + 1 == steps.end;
                 for fold in folds {
@@ -262,8 +284,9 @@ impl Loops {
         // SAFETY: the caller's.
         unsafe {
             program.prepare(frame, point, self.tiling.full_tile(tile));
-            for _ in steps {
+            for step in steps {
                 let tile = self.tiling.inner_tile(&self.space, point, tile);
+                self.layout.turn_to(frame, step);
                 program.run(frame, point, tile);
                 self.inner.advance(point);
             }

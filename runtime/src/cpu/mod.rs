@@ -5,20 +5,24 @@
 //! tensor size, and a small kernel stays on the calling thread.
 //!
 //! - `prepared.rs`: the way in; `loops.rs`: map, reduce and row kernels; `matmul.rs`, `scan.rs`, `scatter.rs`: the other forms
-//! - `space.rs`: the axes of a kernel, merged; `tiling.rs`: which of them a tile covers
-//! - `program.rs`: a block as steps over strips; `compile.rs`: how a block becomes one; `scratch.rs`: the memory of strips, per thread
+//! - `space.rs`: the axes of a kernel, merged; `tiling.rs`: which of them a tile covers; `reuse.rs`: what is kept along a row;
+//!   `ahead.rs`: what the next tile reads
+//! - `program.rs`: a block as steps over strips; `compile.rs`: how a block becomes one, `pairs.rs`: two instructions at a time; `scratch.rs`: the memory of strips, per thread
 //! - `lanes/`: the loops; `vmath/`: the transcendental functions
 //!
 //! What holds: results depend on the kernel and its inputs alone, never on the number of threads; every address is checked before the
 //! first run (affine ones) or held inside its buffer when used (guarded and computed ones).
 
+mod ahead;
 mod compile;
 mod lanes;
 mod loops;
 mod matmul;
+mod pairs;
 mod prepared;
 mod program;
 mod quantized;
+mod reuse;
 mod scan;
 mod scatter;
 mod scratch;

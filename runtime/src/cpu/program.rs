@@ -6,6 +6,7 @@
 
 use smallvec::SmallVec;
 
+use super::ahead::Ahead;
 use super::lanes::{BLOCK, IndexLoop, Mover, RandomLoop, Shape, Work, fill};
 use super::space::Map;
 use super::vmath::{self, Isa};
@@ -159,10 +160,14 @@ pub(super) struct Program {
 pub(super) struct Frame<'a> {
     pub(super) isa: Isa,
     pub(super) buffers: &'a [RawBuffer],
+    /// Scratch memory.
+    pub(super) base: *mut u8,
     /// Each slot's own memory.
-    pub(super) home: &'a [*mut u8],
+    pub(super) home: &'a mut [*mut u8],
     /// Where each slot's lanes are now: at home, or in a buffer.
     pub(super) at: &'a mut [*mut u8],
+    /// What the next tile reads.
+    pub(super) ahead: Ahead,
 }
 
 impl Program {
@@ -178,14 +183,15 @@ impl Program {
         }
     }
 
-    /// Lets the steps that make stored values write them to where they go, where memory holds lanes as they are.
-    pub(super) fn spare_stores(&mut self) {
+    /// Lets the steps that make stored values write them to where they go, where memory holds lanes as they are and `spared` agrees.
+    pub(super) fn spare_stores(&mut self, spared: impl Fn(Slot) -> bool) {
         for (index, store) in self.stores.iter().enumerate() {
             let last = self.body.iter_mut().rev().find(|step| step.result == store.value);
             if let Some(step) = last
                 && matches!(step.action, Action::Work(_) | Action::Random(..))
                 && store.write == Write::Any
                 && store.mover.same_bits()
+                && spared(store.value)
                 && step.direct.is_none()
             {
                 step.direct = Some(index);
@@ -196,6 +202,7 @@ impl Program {
     /// Runs the body and stores its results. Safety: as [`Program::prepare`].
     pub(super) unsafe fn run(&self, frame: &mut Frame<'_>, point: &[i64], tile: Tile) {
         for step in &self.body {
+            frame.ahead.ask();
             // SAFETY: the caller's.
             unsafe { step.run(frame, point, tile, &self.stores) };
         }

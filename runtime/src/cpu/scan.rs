@@ -59,7 +59,7 @@ impl Scan {
         let space = Space::new(&shape.outer, &shape.inner, &maps);
         let mut tiling = Tiling::choose(&shape, &space);
         let (_, tile) = tiling.axes();
-        let mut compiler = Compiler::new(isa, &kernel.buffers, &space);
+        let mut compiler = Compiler::new(isa, &kernel.buffers, &space, HashSet::new());
         let kind = match kernel.kind {
             ScanKind::Sum => ReduceKind::Sum,
             ScanKind::Prod => ReduceKind::Prod,
@@ -82,7 +82,7 @@ impl Scan {
             write: Write::Last,
         };
         tiling.fit(&compiler.slots, 0);
-        let layout = Layout::new(&compiler.slots, &compiler.constants, tiling.rows, tiling.lanes());
+        let layout = Layout::new(&compiler.slots, &compiler.constants, tiling.rows, tiling.lanes(), 1);
         let (outer, inner) = tiling.walks(&space);
         let tile_cost = tiling.tile_cost(&space);
         let (value, direction) = (values[0], kernel.direction);

@@ -76,12 +76,12 @@ impl Scatter {
             (ScatterKind::Add, DType::F16 | DType::BF16) => Some(dtype),
             (ScatterKind::Add | ScatterKind::Set | ScatterKind::Max, _) => None,
         };
-        let mut compiler = Compiler::new(isa, &kernel.buffers, &space);
+        let mut compiler = Compiler::new(isa, &kernel.buffers, &space, HashSet::new());
         let wanted = [(kernel.index, DType::I64), (kernel.update, dtype)];
         let (program, values) = compiler.block(&block, tile, Repeat::Inner, &wanted, &HashSet::new());
         let at = compiler.tile_map(&address, tile);
         tiling.fit(&compiler.slots, 0);
-        let layout = Layout::new(&compiler.slots, &compiler.constants, tiling.rows, tiling.lanes());
+        let layout = Layout::new(&compiler.slots, &compiler.constants, tiling.rows, tiling.lanes(), 1);
         let (outer, inner) = tiling.walks(&space);
         let tile_cost = tiling.tile_cost(&space);
         let update = update_loop(kernel.kind, if widened.is_some() { DType::F32 } else { dtype });

@@ -3,7 +3,8 @@
 use std::cell::RefCell;
 use std::sync::{Mutex, PoisonError};
 
-use super::compile::SlotKind;
+use super::ahead::Ahead;
+use super::compile::{SlotKind, Span};
 use super::lanes::{BLOCK, fill};
 use super::program::{Class, Frame, RawBuffer, Slot};
 use super::vmath::Isa;
@@ -12,6 +13,8 @@ use super::vmath::Isa;
 pub(super) struct Layout {
     offsets: Vec<usize>,
     bytes: usize,
+    /// Slots that hold every tile of a walk, with their bytes per tile.
+    walked: Vec<(Slot, usize)>,
     /// Uniform slots with their bytes per lane and bits.
     constants: Vec<(Slot, usize, u64)>,
 }
@@ -20,24 +23,52 @@ pub(super) struct Layout {
 const STAGGER: usize = 128;
 
 impl Layout {
-    /// For tiles of at most `rows` rows and `lanes` lanes.
-    pub(super) fn new(slots: &[SlotKind], constants: &[(Slot, u64)], rows: usize, lanes: usize) -> Layout {
-        let mut bytes = 0;
+    /// For tiles of at most `rows` rows and `lanes` lanes, and walks of at most `steps` tiles.
+    pub(super) fn new(
+        slots: &[SlotKind],
+        constants: &[(Slot, u64)],
+        rows: usize,
+        lanes: usize,
+        steps: usize,
+    ) -> Layout {
+        let (mut bytes, mut walked) = (0, Vec::new());
         let offsets = slots
             .iter()
-            .map(|kind| {
+            .enumerate()
+            .map(|(slot, kind)| {
                 let offset = bytes;
                 let count = match kind.class {
                     Class::Uniform => BLOCK,
                     Class::Row => rows.next_multiple_of(BLOCK),
                     Class::Full => lanes.next_multiple_of(BLOCK),
                 };
-                bytes += (count * kind.size).next_multiple_of(64) + STAGGER;
+                let tile = count * kind.size;
+                let tiles = match kind.span {
+                    Span::Tile => 1,
+                    Span::Walk => {
+                        walked.push((slot, tile));
+                        steps
+                    }
+                };
+                bytes += (tile * tiles).next_multiple_of(64) + STAGGER;
                 offset
             })
             .collect();
         let constants = constants.iter().map(|&(slot, bits)| (slot, slots[slot].size, bits)).collect();
-        Layout { offsets, bytes, constants }
+        Layout { offsets, bytes, walked, constants }
+    }
+
+    /// Moves the slots that hold every tile of a walk to one of its steps.
+    pub(super) fn turn_to(&self, frame: &mut Frame<'_>, step: usize) {
+        for &(slot, bytes) in &self.walked {
+            let lanes = self.place(frame.base, slot).wrapping_add(step * bytes);
+            (frame.home[slot], frame.at[slot]) = (lanes, lanes);
+        }
+    }
+
+    /// Where a slot lies in memory of this layout.
+    fn place(&self, base: *mut u8, slot: Slot) -> *mut u8 {
+        base.wrapping_add(self.offsets[slot])
     }
 }
 
@@ -72,14 +103,15 @@ pub(super) fn with_frame<R>(
     let base = scratch.memory.as_mut_ptr().cast::<u8>();
     scratch.home.clear();
     // The layout's offsets lie inside the memory.
-    scratch.home.extend(layout.offsets.iter().map(|&offset| base.wrapping_add(offset)));
+    scratch.home.extend((0..layout.offsets.len()).map(|slot| layout.place(base, slot)));
     scratch.at.clear();
     scratch.at.extend_from_slice(&scratch.home);
     for &(slot, size, bits) in &layout.constants {
         // SAFETY: a uniform slot has one block of lanes of this size.
         unsafe { fill(scratch.home[slot], size, bits, 1) };
     }
-    let result = body(&mut Frame { isa, buffers, home: &scratch.home, at: &mut scratch.at });
+    let result =
+        body(&mut Frame { isa, buffers, base, home: &mut scratch.home, at: &mut scratch.at, ahead: Ahead::default() });
     SCRATCHES.with_borrow_mut(|scratches| scratches.push(scratch));
     result
 }

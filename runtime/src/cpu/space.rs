@@ -26,7 +26,7 @@ pub(super) struct Space {
 }
 
 /// An affine map over merged axes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Map {
     pub(super) offset: i64,
     pub(super) strides: SmallVec<[i64; 8]>,

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use kiln_ir::kernel::{Affine, Block, Instruction, LoopKernel, Operation, Reg, Stage};
 use kiln_ir::{DType, ScalarOp};
 
-use super::compile::{SlotKind, TileAxes, operands};
+use super::compile::{SlotKind, Span, TileAxes, operands};
 use super::program::{Class, Tile};
 use super::space::{Space, Walk};
 
@@ -42,6 +42,10 @@ pub(super) struct Tiling {
 
 /// Scratch memory of a tile's strips, in bytes: most of a first-level cache.
 const STRIPS: usize = 24 << 10;
+/// Bytes of a row's value that is kept, at most: a part of a second-level cache.
+const KEPT: usize = 128 << 10;
+/// With so many outer tiles no walk over a row is cut into pieces.
+pub(super) const MANY: usize = 32;
 /// Lanes per tile, at most and at least.
 const MOST: usize = 2048;
 const LEAST: usize = 256;
@@ -57,6 +61,14 @@ struct Access {
     strides: Vec<i64>,
     size: usize,
     inner: bool,
+    kind: AccessKind,
+}
+
+/// A load, or a store, which costs more where it is scattered: its lines are read, written in part and written back.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum AccessKind {
+    Load,
+    Store,
 }
 
 impl Tiling {
@@ -90,8 +102,7 @@ impl Tiling {
         let (count, compute) =
             if has_inner { (inner_instructions, inner_cost) } else { (point_instructions, point_cost) };
         let relevant: Vec<&Access> = accesses.iter().filter(|access| access.inner == has_inner).collect();
-        let moving =
-            |axis: usize| -> f64 { relevant.iter().map(|access| stride_cost(access.strides[axis], access.size)).sum() };
+        let moving = |axis: usize| -> f64 { relevant.iter().map(|access| access.cost(axis)).sum() };
         let dispatch = |lanes: usize| (count as f64 + 1.0) * DISPATCH / lanes.clamp(1, 1024) as f64;
         let joinable = has_inner && joinable(kernel);
         let point_total = point_cost + point_instructions as f64 * DISPATCH / 16.0;
@@ -172,9 +183,27 @@ impl Tiling {
         )
     }
 
+    /// Whether what inner stages compute may be kept from stage to stage, and stays in the cache: rows are walked whole, in the same order
+    /// by all stages, one after another on one thread.
+    pub(super) fn keeps_rows(&self, space: &Space) -> bool {
+        let points: usize = space.extents[..space.outer].iter().product();
+        let short = self.row.is_some();
+        self.order == Order::Rows && (short || (space.inner_points() * size_of::<f64>() <= KEPT && points >= MANY))
+    }
+
+    /// Whether a map with these strides takes the lanes of a tile from elements one after another. Once the tile has its size.
+    pub(super) fn runs_along(&self, strides: &[i64]) -> bool {
+        let along = |axis: Option<usize>| axis.map(|axis| strides[axis]);
+        along(self.column) == Some(1) && (self.rows == 1 || along(self.row) == Some(self.columns as i64))
+    }
+
     /// Sizes the tile so that its strips fit the cache, but for `seldom` bytes per lane that are seldom touched.
     pub(super) fn fit(&mut self, slots: &[SlotKind], seldom: usize) {
-        let bytes: usize = slots.iter().filter(|kind| kind.class == Class::Full).map(|kind| kind.size).sum();
+        let bytes: usize = slots
+            .iter()
+            .filter(|kind| kind.class == Class::Full && kind.span == Span::Tile)
+            .map(|kind| kind.size)
+            .sum();
         let bytes = bytes.saturating_sub(seldom);
         let lanes = (STRIPS / bytes.max(1)).clamp(LEAST, MOST);
         let lanes = 1 << lanes.ilog2();
@@ -211,8 +240,13 @@ impl Tiling {
                 1
             }
         };
-        let walk = |axes: std::ops::Range<usize>| Walk::new(axes.map(|axis| (axis, space.extents[axis], step(axis))));
-        (walk(0..space.outer), walk(space.inner()))
+        let steps = |axes: std::ops::Range<usize>| axes.map(|axis| (axis, space.extents[axis], step(axis)));
+        let mut outer: Vec<_> = steps(0..space.outer).collect();
+        if self.square {
+            // Square after square along the rows: what is read then continues in memory.
+            outer.sort_by_key(|&(axis, ..)| Some(axis) == self.row);
+        }
+        (Walk::new(outer), Walk::new(steps(space.inner())))
     }
 
     /// The tile at an outer point. Its extent along an inner axis is 1.
@@ -251,31 +285,37 @@ impl Tiling {
     }
 }
 
-/// Moving one element whose neighbour in lanes is `stride` elements away.
-fn stride_cost(stride: i64, size: usize) -> f64 {
-    match stride.unsigned_abs() as usize {
-        0 => 0.03,
-        1 => 0.05 + 0.03 * size as f64,
-        far if far * size <= 32 => 0.7,
-        _ => 1.5,
+impl Access {
+    /// Moving one element whose neighbour in lanes lies one step along `axis` away.
+    fn cost(&self, axis: usize) -> f64 {
+        let scattered = match self.kind {
+            AccessKind::Load => 1.0,
+            AccessKind::Store => 1.5,
+        };
+        match self.strides[axis].unsigned_abs() as usize {
+            0 => 0.03,
+            1 => 0.05 + 0.03 * self.size as f64,
+            far if far * self.size <= 32 => 0.7 * scattered,
+            _ => 1.5 * scattered,
+        }
     }
 }
 
 fn accesses(kernel: &LoopKernel, space: &Space) -> Vec<Access> {
     let mut accesses = Vec::new();
-    let mut note = |affine: &Affine, dtype: DType, inner: bool| {
+    let mut note = |affine: &Affine, dtype: DType, inner: bool, kind: AccessKind| {
         let strides = space.map(affine).strides.to_vec();
-        accesses.push(Access { strides, size: dtype.size(), inner });
+        accesses.push(Access { strides, size: dtype.size(), inner, kind });
     };
     for stage in &kernel.stages {
         let (block, inner) = block_of(stage);
         for instruction in &block.instructions {
             if let Operation::Load { buffer, address, .. } = &instruction.operation {
-                note(&address.affine, kernel.buffers[buffer.0 as usize].dtype, inner);
+                note(&address.affine, kernel.buffers[buffer.0 as usize].dtype, inner, AccessKind::Load);
             }
         }
         for store in &block.stores {
-            note(&store.address, kernel.buffers[store.buffer.0 as usize].dtype, inner);
+            note(&store.address, kernel.buffers[store.buffer.0 as usize].dtype, inner, AccessKind::Store);
         }
     }
     accesses
@@ -315,7 +355,8 @@ fn block_cost(block: &Block) -> f64 {
     block.instructions.iter().map(instruction_cost).sum()
 }
 
-fn instruction_cost(instruction: &Instruction) -> f64 {
+/// Nanoseconds per lane of an instruction's arithmetic.
+pub(super) fn instruction_cost(instruction: &Instruction) -> f64 {
     let narrow = match instruction.dtype {
         DType::F16 | DType::BF16 => 0.4,
         DType::F64 | DType::I64 => 0.1,

@@ -85,11 +85,46 @@ trait Element {
     type Lane: Copy;
     fn load(stored: Self::Stored) -> Self::Lane;
     fn store(lane: Self::Lane) -> Self::Stored;
+
+    /// `SQUARE` columns of `SQUARE` neighbours each, into `SQUARE` rows. Safety: all of them are there.
+    #[inline(always)]
+    unsafe fn square(memory: *const Self::Stored, column_stride: isize, lanes: *mut Self::Lane, row_lanes: usize) {
+        for i in 0..SQUARE {
+            for j in 0..SQUARE {
+                // SAFETY: the caller's square.
+                unsafe {
+                    *lanes.add(i * row_lanes + j) = Self::load(*memory.offset(j as isize * column_stride + i as isize));
+                }
+            }
+        }
+    }
 }
 
 struct Plain<T>(PhantomData<T>);
 struct Half;
 struct Brain;
+/// 32-bit elements on a machine with AVX2.
+#[cfg(target_arch = "x86_64")]
+struct Words;
+
+#[cfg(target_arch = "x86_64")]
+impl Element for Words {
+    type Stored = u32;
+    type Lane = u32;
+    #[inline(always)]
+    fn load(stored: u32) -> u32 {
+        stored
+    }
+    #[inline(always)]
+    fn store(lane: u32) -> u32 {
+        lane
+    }
+    #[inline(always)]
+    unsafe fn square(memory: *const u32, column_stride: isize, lanes: *mut u32, row_lanes: usize) {
+        // SAFETY: the caller's square; only `load_words_avx2` is compiled of this.
+        unsafe { square_words(memory, column_stride, lanes, row_lanes) }
+    }
+}
 
 impl<T: Copy> Element for Plain<T> {
     type Stored = T;
@@ -178,7 +213,7 @@ unsafe fn load_transposed<E: Element>(memory: *const E::Stored, shape: Shape, la
                 let memory = memory.offset(column as isize * shape.column_stride + row as isize);
                 let lanes = lanes.add(row * shape.columns + column);
                 if rows == SQUARE && columns == SQUARE {
-                    square::<E>(memory, shape.column_stride, lanes, shape.columns);
+                    E::square(memory, shape.column_stride, lanes, shape.columns);
                 } else {
                     for i in 0..rows {
                         for j in 0..columns {
@@ -187,19 +222,6 @@ unsafe fn load_transposed<E: Element>(memory: *const E::Stored, shape: Shape, la
                         }
                     }
                 }
-            }
-        }
-    }
-}
-
-/// `SQUARE` columns of `SQUARE` neighbours each, into `SQUARE` rows.
-#[inline(always)]
-unsafe fn square<E: Element>(memory: *const E::Stored, column_stride: isize, lanes: *mut E::Lane, row_lanes: usize) {
-    for i in 0..SQUARE {
-        for j in 0..SQUARE {
-            // SAFETY: the caller's square.
-            unsafe {
-                *lanes.add(i * row_lanes + j) = E::load(*memory.offset(j as isize * column_stride + i as isize));
             }
         }
     }
@@ -274,6 +296,48 @@ unsafe fn gather<E: Element>(memory: *const u8, offsets: &[i64], lanes: *mut u8)
     }
 }
 
+/// As [`load`] of 32-bit elements, with transposed squares in vectors.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn load_words_avx2(memory: *const u8, shape: Shape, lanes: *mut u8) {
+    // SAFETY: as the caller's.
+    unsafe { load::<Words>(memory, shape, lanes) }
+}
+
+/// Eight neighbours of each of eight columns, into eight rows.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn square_words(memory: *const u32, column_stride: isize, lanes: *mut u32, row_lanes: usize) {
+    use std::arch::x86_64::*;
+    // SAFETY: the caller's square.
+    let c: [__m256; 8] =
+        std::array::from_fn(|j| unsafe { _mm256_loadu_ps(memory.offset(j as isize * column_stride).cast()) });
+    // Pairs of columns, then fours, then all eight.
+    let pairs: [__m256; 8] = std::array::from_fn(|i| match i % 2 {
+        0 => _mm256_unpacklo_ps(c[i], c[i + 1]),
+        _ => _mm256_unpackhi_ps(c[i - 1], c[i]),
+    });
+    let fours = [
+        _mm256_shuffle_ps::<0x44>(pairs[0], pairs[2]),
+        _mm256_shuffle_ps::<0xee>(pairs[0], pairs[2]),
+        _mm256_shuffle_ps::<0x44>(pairs[1], pairs[3]),
+        _mm256_shuffle_ps::<0xee>(pairs[1], pairs[3]),
+        _mm256_shuffle_ps::<0x44>(pairs[4], pairs[6]),
+        _mm256_shuffle_ps::<0xee>(pairs[4], pairs[6]),
+        _mm256_shuffle_ps::<0x44>(pairs[5], pairs[7]),
+        _mm256_shuffle_ps::<0xee>(pairs[5], pairs[7]),
+    ];
+    for i in 0..4 {
+        // SAFETY: the caller's square.
+        unsafe {
+            let (low, high) = (lanes.add(i * row_lanes), lanes.add((i + 4) * row_lanes));
+            _mm256_storeu_ps(low.cast(), _mm256_permute2f128_ps::<0x20>(fours[i], fours[i + 4]));
+            _mm256_storeu_ps(high.cast(), _mm256_permute2f128_ps::<0x31>(fours[i], fours[i + 4]));
+        }
+    }
+}
+
 fn mover_of<E: Element>(isa: Isa) -> Mover {
     Mover {
         load: load_loop::<E>(isa),
@@ -285,13 +349,22 @@ fn mover_of<E: Element>(isa: Isa) -> Mover {
     }
 }
 
+fn words(isa: Isa) -> Mover {
+    let mover = mover_of::<Plain<u32>>(isa);
+    match isa.0 {
+        Level::Baseline => mover,
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 | Level::Avx512 => Mover { load: load_words_avx2, ..mover },
+    }
+}
+
 /// How elements of a dtype move.
 pub(in crate::cpu) fn mover(dtype: DType, isa: Isa) -> Mover {
     match dtype {
         DType::F16 => mover_of::<Half>(isa),
         DType::BF16 => mover_of::<Brain>(isa),
         DType::I8 | DType::U8 | DType::Bool => mover_of::<Plain<u8>>(isa),
-        DType::F32 | DType::I32 | DType::U32 => mover_of::<Plain<u32>>(isa),
+        DType::F32 | DType::I32 | DType::U32 => words(isa),
         DType::F64 | DType::I64 => mover_of::<Plain<u64>>(isa),
     }
 }

@@ -4,7 +4,7 @@
 //! no remainder loop is compiled: strips are padded, and lanes past the end hold numbers nobody reads. An operand that is the same in
 //! every lane is one block that is read again and again (its step from block to block is 0).
 //!
-//! - `scalar.rs`: the elementwise ops; `convert.rs`: casts and bitcasts; `half_floats.rs`: the 16-bit floats' bits
+//! - `scalar.rs`: the elementwise ops; `pair.rs`: two of them at once; `convert.rs`: casts and bitcasts; `half_floats.rs`: the 16-bit floats' bits
 //! - `memory.rs`: from memory into lanes and back; `update.rs`: single elements; `fold.rs`: reductions, whole and running, `row.rs`: a whole row; `index.rs`: lanes made from the point alone
 
 mod convert;
@@ -12,6 +12,7 @@ mod fold;
 pub(super) mod half_floats;
 mod index;
 mod memory;
+mod pair;
 mod row;
 mod scalar;
 mod update;
@@ -24,6 +25,7 @@ pub(super) use convert::{Conversion, bitcast, cast};
 pub(super) use fold::{FoldLoops, LanesLoop, fold_loops};
 pub(super) use index::{IndexLoop, RandomLoop, index_loop, random_loop};
 pub(super) use memory::{Mover, Shape, fill, mover};
+pub(super) use pair::{Arithmetic, Stands, pair};
 pub(super) use scalar::{fma, rounds, scalar, select};
 pub(super) use update::{Place, UpdateLoop, update_loop};
 

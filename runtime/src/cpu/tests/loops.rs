@@ -1,11 +1,12 @@
 //! Map, reduce and row kernels: edges that random kernels seldom meet.
 
-use kiln_ir::kernel::{Kernel, Operation};
+use kiln_ir::kernel::{Access, Block, Kernel, LoopKernel, Operation, Stage};
 use kiln_ir::{DType, Literal, ReduceKind, ScalarOp};
 
 use super::build::{Numbers, Writer, affine, filled, floats, input, loops, output};
 use super::interpret::Elements;
 use super::{check, run};
+use crate::cpu::reuse::Reuse;
 use crate::cpu::{Prepared, RawBuffer};
 
 /// A reduction of a `[rows, columns]` matrix over its columns, or over its rows.
@@ -147,29 +148,70 @@ fn every_op_of_every_dtype_agrees_with_its_table_row() {
     }
 }
 
+fn softmax(rows: usize, columns: usize) -> LoopKernel {
+    let at = affine(0, &[columns as i64, 1]);
+    let mut writer = Writer::default();
+    let x = writer.load(DType::F32, 0, at.clone());
+    let (largest, most) = writer.folds(&[(ReduceKind::Max, x, DType::F32, DType::F32)]);
+    let mut writer = Writer::from(10);
+    let x = writer.load(DType::F32, 0, at.clone());
+    let shifted = writer.scalar(DType::F32, ScalarOp::Sub, &[x, most[0]]);
+    let power = writer.scalar(DType::F32, ScalarOp::Exp, &[shifted]);
+    let (sum, total) = writer.folds(&[(ReduceKind::Sum, power, DType::F32, DType::F32)]);
+    let mut writer = Writer::from(20);
+    let x = writer.load(DType::F32, 0, at.clone());
+    let shifted = writer.scalar(DType::F32, ScalarOp::Sub, &[x, most[0]]);
+    let power = writer.scalar(DType::F32, ScalarOp::Exp, &[shifted]);
+    let share = writer.scalar(DType::F32, ScalarOp::Div, &[power, total[0]]);
+    writer.store(1, at, share);
+    let len = rows * columns;
+    LoopKernel {
+        buffers: vec![input(DType::F32, len), output(DType::F32, len)],
+        outer: [rows].into_iter().collect(),
+        inner: [columns].into_iter().collect(),
+        stages: vec![largest, sum, writer.each()],
+    }
+}
+
 #[test]
 fn softmax_rows_of_any_length_agree() {
-    for (rows, columns) in [(1, 1), (5, 10), (100, 10), (3, 255), (3, 256), (2, 5000), (300, 64)] {
-        let at = affine(0, &[columns as i64, 1]);
-        let mut writer = Writer::default();
-        let x = writer.load(DType::F32, 0, at.clone());
-        let (largest, most) = writer.folds(&[(ReduceKind::Max, x, DType::F32, DType::F32)]);
-        let mut writer = Writer::from(10);
-        let x = writer.load(DType::F32, 0, at.clone());
-        let shifted = writer.scalar(DType::F32, ScalarOp::Sub, &[x, most[0]]);
-        let power = writer.scalar(DType::F32, ScalarOp::Exp, &[shifted]);
-        let (sum, total) = writer.folds(&[(ReduceKind::Sum, power, DType::F32, DType::F32)]);
-        let mut writer = Writer::from(20);
-        let x = writer.load(DType::F32, 0, at.clone());
-        let shifted = writer.scalar(DType::F32, ScalarOp::Sub, &[x, most[0]]);
-        let power = writer.scalar(DType::F32, ScalarOp::Exp, &[shifted]);
-        let share = writer.scalar(DType::F32, ScalarOp::Div, &[power, total[0]]);
-        writer.store(1, at, share);
-        let len = rows * columns;
-        let buffers = [input(DType::F32, len), output(DType::F32, len)];
-        let kernel = loops(&buffers, &[rows], &[columns], vec![largest, sum, writer.each()]);
+    for (rows, columns) in [(1, 1), (5, 10), (100, 10), (3, 255), (3, 256), (2, 5000), (40, 5000), (300, 64)] {
+        let kernel = Kernel::Loop(softmax(rows, columns));
         check(&kernel, &filled(&kernel, &mut Numbers(5)));
     }
+}
+
+fn block(stage: &Stage) -> &Block {
+    let (Stage::Point(block) | Stage::Each(block) | Stage::Fold { block, .. }) = stage;
+    block
+}
+
+#[test]
+fn a_softmax_takes_each_exponential_once() {
+    let reuse = Reuse::of(&softmax(40, 5000));
+    let instructions: Vec<usize> = reuse.stages.iter().map(|stage| block(stage).instructions.len()).collect();
+    assert_eq!((instructions, reuse.kept.len()), (vec![1, 3, 1], 1));
+}
+
+#[test]
+fn what_is_cheap_is_computed_again() {
+    let mut kernel = softmax(40, 5000);
+    for stage in &mut kernel.stages {
+        let (Stage::Point(block) | Stage::Each(block) | Stage::Fold { block, .. }) = stage;
+        for instruction in &mut block.instructions {
+            if let Operation::Scalar(op @ ScalarOp::Exp, _) = &mut instruction.operation {
+                *op = ScalarOp::Neg;
+            }
+        }
+    }
+    assert_eq!(Reuse::of(&kernel).kept.len(), 0);
+}
+
+#[test]
+fn what_is_read_from_a_buffer_that_is_written_is_not_kept() {
+    let mut kernel = softmax(40, 5000);
+    kernel.buffers[0].access = Access::ReadWrite;
+    assert_eq!(Reuse::of(&kernel).kept.len(), 0);
 }
 
 #[test]
