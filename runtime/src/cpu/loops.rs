@@ -64,6 +64,14 @@ enum Prepared {
     Each(Program),
 }
 
+impl Prepared {
+    fn program(&self) -> &Program {
+        match self {
+            Prepared::Point(program) | Prepared::Fold(program, _) | Prepared::Each(program) => program,
+        }
+    }
+}
+
 struct FoldStep {
     loops: FoldLoops,
     value: Slot,
@@ -148,7 +156,9 @@ impl Loops {
         let (outer, inner) = tiling.walks(&space);
         let layout = Layout::new(&compiler.slots, &compiler.constants, tiling.rows, tiling.lanes(), inner.len());
         let carried = carried.into_iter().collect();
-        let runs = Runs::of(kernel, &reuse.stages, &space, &tiling);
+        // Where little is done but read, the hardware looks ahead well enough.
+        let bodies: usize = stages.iter().map(|stage| stage.program().body.len()).sum();
+        let runs = if bodies > 3 { Runs::of(kernel, &reuse.stages, &space, &tiling) } else { Runs::default() };
         let steps = stages.iter().map(|stage| match stage {
             Prepared::Point(program) => program.body.len(),
             Prepared::Fold(program, _) | Prepared::Each(program) => program.body.len() * inner.len(),
