@@ -10,7 +10,7 @@
 //! 3. The part from `Fails:` on is written by `INSTA_UPDATE=always cargo test --test all codes`, program and text as it is rendered; so is
 //!    the index, `docs/errors.md`. Read both as you read code.
 //!
-//! A code that nothing can raise yet stands under `later`, and its page says when it will be.
+//! A code that nothing can raise is none: it comes with what raises it.
 
 use std::path::Path;
 
@@ -24,12 +24,10 @@ enum Program {
     Rust { source: &'static str, run: fn() -> kiln::Result<()> },
     /// A text of the IR, in `step.kiln`.
     Text(&'static str),
-    /// Nothing that can be written today.
-    Later,
 }
 
 macro_rules! programs {
-    (rust: $($rust:ident)*; text: $($text:ident)*; later: $($later:ident)*;) => {
+    (rust: $($rust:ident)*; text: $($text:ident)*;) => {
         $(
             #[allow(non_snake_case, clippy::print_stdout)]
             mod $rust {
@@ -48,7 +46,6 @@ macro_rules! programs {
                     run: $rust::run,
                 },)*
                 $(Code::$text => Program::Text(include_str!(concat!("codes/", stringify!($text), ".kiln"))),)*
-                $(Code::$later => Program::Later,)*
             }
         }
     };
@@ -68,9 +65,6 @@ programs! {
     text:
         K0108 K0109 K0110
         K0801 K0802 K0803 K0804 K0805 K0806;
-    later:
-        K0602
-        K0702;
 }
 
 /// The rendered text that the program of a code ends with, and the program as its page shows it.
@@ -79,7 +73,7 @@ struct Raised {
     program: String,
 }
 
-fn raise(code: Code) -> Option<Raised> {
+fn raise(code: Code) -> Raised {
     let rust = format!("tests/all/codes/{code}.rs");
     let (diagnostics, file, source, program) = match program(code) {
         Program::Rust { source, run } => {
@@ -90,13 +84,12 @@ fn raise(code: Code) -> Option<Raised> {
             let error = parse(text).expect_err("the text has a mistake");
             (error, "step.kiln", text, format!("```kiln-fails\n{text}```\n"))
         }
-        Program::Later => return None,
     };
     assert!(diagnostics.iter().all(|diagnostic| diagnostic.code == code), "{code}: {diagnostics}");
     let lookup = |path: &str| (path == file).then(|| source.to_owned());
     let text_file = if file == rust { "<text>" } else { file };
     let text = diagnostics.render_as(&Rendering { text_file, ..Rendering::plain(&lookup) });
-    Some(Raised { text: text.replace(&rust, "src/main.rs"), program })
+    Raised { text: text.replace(&rust, "src/main.rs"), program }
 }
 
 /// Compares a file of the project with what it should hold, or writes it so where snapshots are written.
@@ -114,7 +107,7 @@ pub(crate) fn assert_file(path: &str, expected: &str) {
 #[test]
 fn every_page_shows_a_program_that_raises_its_code_and_the_text_it_ends_with() {
     for &code in Code::ALL {
-        let Some(Raised { text, program }) = raise(code) else { continue };
+        let Raised { text, program } = raise(code);
         let path = format!("ir/errors/{code}.md");
         let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(&path)).unwrap();
         let (meaning, mended) = page.split_once("Mended:").unwrap_or_else(|| panic!("{code} has no mended program"));
@@ -142,7 +135,7 @@ fn is_filled(text: &str, message: &str) -> bool {
 fn every_documented_message_is_raised_word_for_word() {
     for (name, message) in DOCUMENTED {
         let code: Code = name.parse().unwrap_or_else(|()| panic!("{name} is documented, and no code"));
-        let raised = raise(code).unwrap_or_else(|| panic!("{name} is documented, and nothing raises it"));
+        let raised = raise(code);
         let line = raised.text.lines().next().unwrap_or_default();
         let found = line.strip_prefix(&format!("error[{name}]: ")).unwrap_or_else(|| panic!("{name}: {line}"));
         assert!(is_filled(found, message), "{name} says\n{found}\nand is documented as\n{message}");
