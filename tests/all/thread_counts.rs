@@ -66,6 +66,19 @@ fn a_transposed_product_with_an_epilogue_is_the_same_on_any_number_of_threads() 
 }
 
 #[test]
+fn a_product_in_blocks_of_rows_is_the_same_on_any_number_of_threads() {
+    same_on_any_number_of_threads([256, 300], |x| (x.matmul(&x.transpose()) * 0.01).tanh() + x.sum(1).unsqueeze(1));
+}
+
+#[test]
+fn products_of_a_batch_in_blocks_of_rows_are_the_same_on_any_number_of_threads() {
+    same_on_any_number_of_threads([256, 300], |x| {
+        let x = x.reshape([2, 128, 300]);
+        (x.matmul(&x.permute([0, 2, 1])) * 0.01).tanh() - x.mean(-1).unsqueeze(1)
+    });
+}
+
+#[test]
 fn a_running_sum_is_the_same_on_any_number_of_threads() {
     same_on_any_number_of_threads([203, 1501], |x| x.cumsum(1));
 }

@@ -88,6 +88,11 @@ struct FoldStep {
 impl Loops {
     /// Decides everything that does not depend on the data.
     pub(super) fn new(kernel: &LoopKernel) -> Loops {
+        Loops::in_parts(kernel, 0)
+    }
+
+    /// The same of a kernel that is run part by part: each point of its first `parts` outer axes alone.
+    pub(super) fn in_parts(kernel: &LoopKernel, parts: usize) -> Loops {
         let isa = Isa::best();
         let row_major = row_major(&kernel.outer, &kernel.inner);
         let mut maps = vec![&row_major];
@@ -96,7 +101,7 @@ impl Loops {
                 Stage::Point(block) | Stage::Fold { block, .. } | Stage::Each(block) => maps.extend(maps_of(block)),
             }
         }
-        let space = Space::new(&kernel.outer, &kernel.inner, &maps);
+        let space = Space::in_parts(&kernel.outer, &kernel.inner, &maps, parts);
         let mut tiling = Tiling::choose(kernel, &space);
         let (outer_tile, inner_tile) = tiling.axes();
         let reuse = if tiling.keeps_rows(&space) { Reuse::of(kernel) } else { Reuse::none(kernel) };
@@ -197,6 +202,15 @@ impl Loops {
                 // SAFETY: the caller's; tiles are disjoint sets of outer points.
                 unsafe { self.run_tiles(buffers, chunk * tiles / chunks..(chunk + 1) * tiles / chunks) };
             });
+        }
+    }
+
+    /// Runs one part on the calling thread. Safety: as for [`Loops::run`].
+    pub(super) unsafe fn run_part(&self, buffers: &[RawBuffer], part: usize) {
+        let tiles = self.outer.len() / self.space.num_parts().max(1);
+        if !self.space.empty_outer {
+            // SAFETY: the caller's. The axes of parts are walked slowest, point by point.
+            unsafe { self.run_tiles(buffers, part * tiles..(part + 1) * tiles) };
         }
     }
 

@@ -2,7 +2,9 @@
 //!
 //! An operand that is a plain load is read where it lies, with its strides; any other is evaluated into dense scratch memory first. A
 //! product that is merely stored is written straight to the result; any other goes to scratch memory, where the epilogue picks it up as
-//! an ordinary map. The 16-bit floats are widened to `f32` on the way in and rounded in the epilogue.
+//! an ordinary map: block of rows by block of rows while they are in the cache, where the product can be cut into such, else as a whole. The 16-bit floats are widened to `f32` on the way in and rounded in the epilogue.
+
+use std::ops::Range;
 
 use gemm::Parallelism;
 use kiln_ir::kernel::{
@@ -20,6 +22,12 @@ use super::scratch::Pool;
 
 /// Multiplications below which a product stays on the calling thread.
 const PARALLEL: usize = 1 << 20;
+/// Bytes of a block of rows, at most: it stays in the second-level cache until the epilogue has done with it.
+const BLOCK_BYTES: usize = 256 << 10;
+/// Rows of a block, at least and at most. Every block goes through the whole right operand, so there should be few.
+const BLOCK_ROWS: std::ops::RangeInclusive<usize> = 32..=128;
+/// Bytes of a right operand that every block may go through: from here on it is better shared by all rows.
+const SHARED_BYTES: usize = 2 << 20;
 
 /// A prepared matrix product.
 pub(super) struct MatMul {
@@ -35,6 +43,8 @@ pub(super) struct MatMul {
     product: Place,
     /// From scratch memory to the results.
     epilogue: Option<Loops>,
+    /// Rows per block where the epilogue is run block by block.
+    block: Option<usize>,
     pool: Pool,
 }
 
@@ -107,7 +117,8 @@ impl MatMul {
             Precision::Full | Precision::Tf32 => dtype,
             Precision::Wide => kernel.accumulate,
         };
-        let (product, epilogue) = epilogue(kernel, sums);
+        let block = block(kernel, sums);
+        let (product, epilogue) = epilogue(kernel, sums, block);
         MatMul {
             batch: kernel.batch.clone(),
             extents: [kernel.m, kernel.n, kernel.k],
@@ -117,6 +128,7 @@ impl MatMul {
             lhs: operand(kernel, &kernel.lhs, [kernel.m, kernel.k], dtype),
             rhs: operand(kernel, &kernel.rhs, [kernel.k, kernel.n], dtype),
             product,
+            block: block.filter(|_| epilogue.is_some()),
             epilogue,
             pool: Pool::default(),
         }
@@ -134,6 +146,7 @@ impl MatMul {
             self.packed(&self.lhs, buffers, |lhs| {
                 self.packed(&self.rhs, buffers, |rhs| match &self.epilogue {
                     None => self.multiply(lhs, rhs, buffers[self.product.buffer.unwrap_or(0)].data),
+                    Some(epilogue) if self.block.is_some() => self.in_blocks(lhs, rhs, buffers, epilogue),
                     Some(epilogue) => self.pool.with(count * self.sums.size(), |product| {
                         self.multiply(lhs, rhs, product.data);
                         epilogue.run(&with_extra(buffers, self.buffers, product));
@@ -174,11 +187,51 @@ impl MatMul {
         }
     }
 
+    /// Multiplies block of rows by block of rows, each followed by its part of the epilogue.
+    unsafe fn in_blocks(&self, lhs: *const u8, rhs: *const u8, buffers: &[RawBuffer], epilogue: &Loops) {
+        let [m, n, _] = self.extents;
+        let rows = self.block.unwrap_or(m);
+        let blocks = m / rows;
+        let operands = Memory { lhs, rhs, product: std::ptr::null_mut() };
+        (0..self.batch.iter().product::<usize>() * blocks).into_par_iter().with_max_len(1).for_each(|part| {
+            self.pool.with(rows * n * self.sums.size(), |scratch| {
+                let Memory { lhs, rhs, .. } = *operands.get();
+                let place = Place { row: n as isize, column: 1, ..self.product.clone() };
+                let first = part % blocks * rows;
+                // SAFETY: the caller's; the scratch memory holds the block's rows, and parts of the epilogue store different elements.
+                unsafe {
+                    let product = Product { memory: scratch.data, origin: 0, place: &place };
+                    self.rows(lhs, rhs, product, part / blocks, first..first + rows, Parallelism::None);
+                    epilogue.run_part(&with_extra(buffers, self.buffers, scratch), part);
+                }
+            });
+        });
+    }
+
     unsafe fn one(&self, memory: &Memory, index: usize, parallelism: Parallelism) {
-        let [m, n, k] = self.extents;
+        let origin = self.product.origin(&self.batch, index);
+        let product = Product { memory: memory.product, origin, place: &self.product };
+        // SAFETY: the caller's.
+        unsafe { self.rows(memory.lhs, memory.rhs, product, index, 0..self.extents[0], parallelism) }
+    }
+
+    /// Multiplies some rows of one matrix of the batch.
+    unsafe fn rows(
+        &self,
+        lhs: *const u8,
+        rhs: *const u8,
+        product: Product<'_>,
+        index: usize,
+        rows: Range<usize>,
+        parallelism: Parallelism,
+    ) {
+        let [_, n, k] = self.extents;
+        let m = rows.len();
+        let memory = Memory { lhs, rhs, product: product.memory };
         let origin = |place: &Place| place.origin(&self.batch, index);
-        let (l, r, p) = (origin(&self.lhs.place), origin(&self.rhs.place), origin(&self.product));
-        let (lhs, rhs, product) = (&self.lhs.place, &self.rhs.place, &self.product);
+        let l = origin(&self.lhs.place) + rows.start as isize * self.lhs.place.row;
+        let (r, p) = (origin(&self.rhs.place), product.origin);
+        let (lhs, rhs, product) = (&self.lhs.place, &self.rhs.place, product.place);
         macro_rules! through_gemm {
             ($T:ident) => {
                 // SAFETY: the caller's; strides reach the operand's own elements. The product is not read.
@@ -232,7 +285,7 @@ impl MatMul {
                     let lhs = std::slice::from_raw_parts(memory.lhs.cast::<$T>().offset(l), m * k);
                     let rhs = std::slice::from_raw_parts(memory.rhs.cast::<$T>().offset(r), k * n);
                     let product = std::slice::from_raw_parts_mut(memory.product.cast::<i32>().offset(p), m * n);
-                    quantized::multiply(lhs, rhs, product, self.extents, parallelism)
+                    quantized::multiply(lhs, rhs, product, [m, n, k], parallelism)
                 }
             };
         }
@@ -249,6 +302,13 @@ impl MatMul {
             DType::F16 | DType::BF16 | DType::Bool => unreachable!("16-bit floats are widened, bools have no product"),
         }
     }
+}
+
+/// Where rows of a product go.
+struct Product<'p> {
+    memory: *mut u8,
+    origin: isize,
+    place: &'p Place,
 }
 
 /// Where a product's matrices start.
@@ -300,8 +360,52 @@ fn operand(kernel: &MatMulKernel, operand: &MatrixOperand, [rows, columns]: [usi
     Operand { place, pack: Some(pack), bytes: len * dtype.size() }
 }
 
-/// Where the product goes, and what is made of it there.
-fn epilogue(kernel: &MatMulKernel, dtype: DType) -> (Place, Option<Loops>) {
+/// Rows per block of a product that is cut into such, by its extents alone: then its sums do not depend on the number of threads.
+fn block(kernel: &MatMulKernel, sums: DType) -> Option<usize> {
+    let MatMulKernel { m, n, k, .. } = *kernel;
+    let work = kernel.batch.iter().product::<usize>() * m * n * k;
+    let size = sums.size();
+    if !sums.is_float() || work < PARALLEL || k * n * size > SHARED_BYTES {
+        return None;
+    }
+    let fits = |rows: &usize| m % rows == 0 && rows * n * size <= BLOCK_BYTES && 2 * rows <= m;
+    // Two threads share an even number of blocks evenly.
+    let even = BLOCK_ROWS.rev().filter(fits).find(|rows| (m / rows).is_multiple_of(2));
+    even.or_else(|| BLOCK_ROWS.rev().find(fits))
+}
+
+/// Cuts an axis of an affine map's space in two: blocks of so many points.
+fn cut(affine: &mut Affine, axis: usize, points: usize) {
+    if axis < affine.strides.len() {
+        let stride = affine.strides[axis];
+        affine.strides.insert(axis, stride * points as i64);
+    }
+}
+
+/// The same of all maps of a block.
+fn cut_all(block: &mut Block, axis: usize, points: usize) {
+    for instruction in &mut block.instructions {
+        match &mut instruction.operation {
+            Operation::Index(affine) => cut(affine, axis, points),
+            Operation::Load { address, bounds, .. } => {
+                cut(&mut address.affine, axis, points);
+                bounds.iter_mut().for_each(|bound| cut(&mut bound.at, axis, points));
+            }
+            Operation::Within(bounds) => bounds.iter_mut().for_each(|bound| cut(&mut bound.at, axis, points)),
+            Operation::Literal(_)
+            | Operation::Scalar(..)
+            | Operation::Fma(..)
+            | Operation::Cast(_)
+            | Operation::Bitcast(_)
+            | Operation::Select { .. }
+            | Operation::Random { .. } => {}
+        }
+    }
+    block.stores.iter_mut().for_each(|store| cut(&mut store.address, axis, points));
+}
+
+/// Where the product goes, and what is made of it there; where it comes in blocks of rows, part by part.
+fn epilogue(kernel: &MatMulKernel, dtype: DType, rows: Option<usize>) -> (Place, Option<Loops>) {
     let batch = kernel.batch.len();
     let Block { instructions, stores } = &kernel.epilogue;
     if let ([], [store]) = (instructions.as_slice(), stores.as_slice())
@@ -327,9 +431,20 @@ fn epilogue(kernel: &MatMulKernel, dtype: DType) -> (Place, Option<Loops>) {
     }
     block.instructions.extend_from_slice(instructions);
     block.stores.extend_from_slice(stores);
-    let len = outer.iter().product();
-    let loops = Loops::new(&map(kernel, outer, block, Buffer { dtype, len, access: Access::Read }));
-    (place, Some(loops))
+    let Some(rows) = rows else {
+        let len = outer.iter().product();
+        let loops = Loops::new(&map(kernel, outer, block, Buffer { dtype, len, access: Access::Read }));
+        return (place, Some(loops));
+    };
+    cut_all(&mut block, batch, rows);
+    if let Some(Instruction { operation: Operation::Load { address, .. }, .. }) = block.instructions.first_mut() {
+        // A block's scratch memory holds its own rows only.
+        address.affine.strides[..=batch].fill(0);
+    }
+    let outer: SmallVec<[usize; 6]> = kernel.batch.iter().copied().chain([kernel.m / rows, rows, kernel.n]).collect();
+    let len = rows * kernel.n;
+    let kernel = map(kernel, outer, block, Buffer { dtype, len, access: Access::Read });
+    (place, Some(Loops::in_parts(&kernel, batch + 1)))
 }
 
 /// A map over the kernel's buffers and scratch memory.

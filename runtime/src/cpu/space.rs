@@ -18,6 +18,8 @@ pub(super) struct Space {
     pub(super) extents: SmallVec<[usize; 8]>,
     /// How many of them are outer axes.
     pub(super) outer: usize,
+    /// How many of these, the first ones, no tile covers: each of their points is a part of the space that may be run alone.
+    pub(super) parts: usize,
     /// For each axis, the innermost original axis it stands for: its stride is the merged one.
     origins: SmallVec<[usize; 8]>,
     /// Whether there is no point at all, in the outer or in the inner space.
@@ -52,14 +54,20 @@ impl Map {
 impl Space {
     /// Merges axes for these maps.
     pub(super) fn new(outer: &[usize], inner: &[usize], maps: &[&Affine]) -> Space {
+        Space::in_parts(outer, inner, maps, 0)
+    }
+
+    /// Merges axes for these maps, but the first `parts` outer ones, which stay as they are.
+    pub(super) fn in_parts(outer: &[usize], inner: &[usize], maps: &[&Affine], parts: usize) -> Space {
         let mut space = Space {
-            extents: SmallVec::new(),
+            extents: outer[..parts].iter().copied().collect(),
             outer: 0,
-            origins: SmallVec::new(),
+            parts,
+            origins: (0..parts).collect(),
             empty_outer: outer.contains(&0),
             empty_inner: inner.contains(&0),
         };
-        space.merge(outer, 0, maps);
+        space.merge(&outer[parts..], parts, maps);
         space.outer = space.extents.len();
         space.merge(inner, outer.len(), maps);
         space
@@ -92,6 +100,11 @@ impl Space {
     /// A map over the original axes as one over the merged ones.
     pub(super) fn map(&self, affine: &Affine) -> Map {
         Map { offset: affine.offset, strides: self.origins.iter().map(|&axis| affine.stride(axis)).collect() }
+    }
+
+    /// How many parts there are.
+    pub(super) fn num_parts(&self) -> usize {
+        self.extents[..self.parts].iter().product()
     }
 
     /// The inner axes.

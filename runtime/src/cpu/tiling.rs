@@ -106,9 +106,9 @@ impl Tiling {
         let dispatch = |lanes: usize| (count as f64 + 1.0) * DISPATCH / lanes.clamp(1, 1024) as f64;
         let joinable = has_inner && joinable(kernel);
         let point_total = point_cost + point_instructions as f64 * DISPATCH / 16.0;
-        for column in 0..space.outer {
+        for column in space.parts..space.outer {
             let extent = space.extents[column];
-            let transposed = (0..space.outer).find(|&row| {
+            let transposed = (space.parts..space.outer).find(|&row| {
                 row != column
                     && space.extents[row] >= 8
                     && relevant.iter().any(|access| access.strides[row] == 1 && access.strides[column].abs() > 8)
@@ -118,7 +118,7 @@ impl Tiling {
                 _ if extent >= LONG => (None, 1, extent, false),
                 _ => {
                     // The neighbour that continues this axis in most maps: the one with the smallest strides.
-                    let others = (0..space.outer).filter(|&row| row != column);
+                    let others = (space.parts..space.outer).filter(|&row| row != column);
                     let reach = |row: usize| relevant.iter().map(|access| access.strides[row].abs()).max().unwrap_or(0);
                     let row = others.min_by_key(|&row| (reach(row), std::cmp::Reverse(row)));
                     (row, MOST, extent, false)
@@ -149,7 +149,7 @@ impl Tiling {
             for column in first..space.extents.len() {
                 let extent = space.extents[column];
                 let short = extent < LONG && space.extents.len() == space.outer + 1;
-                let row = if short { space.outer.checked_sub(1) } else { None };
+                let row = if short { space.outer.checked_sub(1).filter(|&row| row >= space.parts) } else { None };
                 let lanes = row.map_or(extent, |row| (extent * space.extents[row]).min(1024));
                 let fold_cost = 12.0 / extent.max(1) as f64;
                 let points = space.inner_points().max(1) as f64;
