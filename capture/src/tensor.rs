@@ -10,7 +10,7 @@ use kiln_ir::{Backend, Code, DType, Diagnostic, HostData, Loc, Op, Result, Shape
 
 use crate::captured::Tap;
 use crate::data::data_of;
-use crate::session::{Session, record};
+use crate::session::{Session, record, record_as};
 use crate::tracking::Tracking;
 use crate::{Scope, frame};
 
@@ -142,6 +142,24 @@ impl Tensor {
             .note("tensor", self.to_string(), "recorded", self.loc)
             .help("return the tensor from the capture: the compiled graph gives its data as an `Array`")
             .into())
+    }
+
+    /// An argument or constant, just declared, on another backend: `scope.input(..).on(Backend::Wgpu)` is
+    /// `scope.on(Backend::Wgpu).input(..)`. Nothing is moved, so nothing may have used it yet. K0202 for any other tensor.
+    ///
+    /// ```
+    /// # use kiln_capture::CaptureDevice; use kiln_ir::{Backend, DType};
+    /// # CaptureDevice::new(Backend::Cpu).capture_scope(|scope| {
+    /// let x = scope.input("x", DType::F32, [32, 10]).on(Backend::Cuda);
+    /// assert_eq!(x.ty().to_string(), "f32[32, 10] @cuda");
+    /// # })?; Ok::<(), kiln_ir::Diagnostics>(())
+    /// ```
+    #[track_caller]
+    pub fn on(self, backend: Backend) -> Tensor {
+        record_as("on", &[&self], |state, values, loc| match state.builder.place(values[0], backend) {
+            Ok(()) => Ok(values[0]),
+            Err(diagnostic) => Err(diagnostic.at(loc).in_op("on")),
+        })
     }
 
     /// The value on another backend: the only op that crosses.

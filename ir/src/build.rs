@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 
 use crate::custom::GradientRule;
 use crate::op::{Symmetry, infer};
+use crate::rebuild::retarget_op;
 use crate::{
     Axes, Backend, Code, Custom, DType, Diagnostic, Graph, HostData, Literal, Loc, Node, NodeId, Op, Operands, Output,
     ReduceKind, ScalarOp, Shape, TensorType, Value,
@@ -109,6 +110,30 @@ impl GraphBuilder {
             ));
         }
         self.value(Op::Input { name, ty }, &[], loc)
+    }
+
+    /// Declares a source (an argument, a literal, a constant, a count) on another backend, as long as nothing has used it.
+    ///
+    /// # Errors
+    ///
+    /// K0202 for any other value, K0601 where the backend lacks the dtype.
+    pub fn place(&mut self, value: Value, backend: Backend) -> Result<(), Diagnostic> {
+        let node = self.node(value);
+        let used = self.nodes.iter().any(|user| user.operands.contains(&value));
+        let source = matches!(node.op, Op::Input { .. } | Op::Literal { .. } | Op::Constant { .. } | Op::Iota { .. });
+        if used || !source {
+            let message = format!("Tensor is on the wrong backend (expected {backend}).");
+            let state = if source { "has been used already" } else { "is computed" };
+            let diagnostic = Diagnostic::new(Code::K0202, message)
+                .label(format!("an argument is declared elsewhere before it is used; this tensor {state}"))
+                .help(format!("move it with `.to(Backend::{backend})`; it is the only op that crosses backends"));
+            return Err(self.note(diagnostic, "tensor", value));
+        }
+        let op = retarget_op(&node.op, backend)?;
+        let types = infer(&op, &[])?;
+        let node = &mut self.nodes[value.node.index()];
+        (node.op, node.types) = (op, types);
+        Ok(())
     }
 
     /// Adds a node with one result.

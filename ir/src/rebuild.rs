@@ -87,7 +87,8 @@ impl Graph {
     }
 }
 
-fn retarget_op(op: &Op, backend: Backend) -> Result<Op, Diagnostic> {
+/// An op on another backend, as far as it says where it is.
+pub(crate) fn retarget_op(op: &Op, backend: Backend) -> Result<Op, Diagnostic> {
     let mut op = op.clone();
     match &mut op {
         Op::Input { ty, .. } | Op::Iota { ty, .. } => ty.backend = backend,

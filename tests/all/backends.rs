@@ -44,6 +44,33 @@ fn inputs_constants_and_counted_tensors_are_declared_on_any_backend() {
 }
 
 #[test]
+fn an_argument_is_declared_elsewhere_by_either_spelling() {
+    let text = |body: fn(&Scope) -> Tensor| cpu().capture_scope(body).unwrap().graph.to_string();
+    assert_eq!(
+        text(|scope| scope.input("x", DType::F32, [3]).on(Backend::Cuda).exp()),
+        text(|scope| scope.on(Backend::Cuda).input("x", DType::F32, [3]).exp()),
+    );
+    assert_eq!(
+        text(|scope| scope.constant([1.0f32, 2.0]).on(Backend::Wgpu).exp()),
+        text(|scope| scope.on(Backend::Wgpu).constant([1.0f32, 2.0]).exp()),
+    );
+}
+
+#[test]
+fn k0202_what_is_computed_or_used_is_not_declared_elsewhere() {
+    insta::assert_snapshot!(report(|scope| {
+        let x = scope.input("x", DType::F32, [3]);
+        let y = x.exp();
+        drop((x.on(Backend::Cuda), y.on(Backend::Cuda)));
+    }));
+}
+
+#[test]
+fn k0601_an_argument_is_declared_where_its_dtype_is_lacking() {
+    assert_eq!(codes(|scope| drop(scope.input("x", DType::F64, [3]).on(Backend::Wgpu))), [Code::K0601]);
+}
+
+#[test]
 fn a_graph_mixes_backends_through_transfers_alone() {
     let captured = cpu()
         .capture_scope(|scope| {
