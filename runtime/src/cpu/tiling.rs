@@ -47,7 +47,7 @@ const KEPT: usize = 128 << 10;
 /// With so many outer tiles no walk over a row is cut into pieces.
 pub(super) const MANY: usize = 32;
 /// Lanes per tile, at most and at least.
-const MOST: usize = 2048;
+const MOST: usize = 4096;
 const LEAST: usize = 256;
 /// An axis this long makes strips of its own; a shorter one is joined by a second axis.
 const LONG: usize = 256;
