@@ -1,11 +1,8 @@
 """The CPU workloads of benches/peers/kiln.rs in JAX: a workload's name per line in, one JSON line out."""
-import json
-import statistics
-import sys
-import time
-
 import jax
 import jax.numpy as jnp
+
+from peer import serve
 
 KEY = jax.random.PRNGKey(0)
 
@@ -99,21 +96,9 @@ def workload(name):
     return None
 
 
-print(json.dumps({"system": f"jax {jax.__version__}"}), flush=True)
-for line in sys.stdin:
-    name = line.strip()
+def finished(name):
     call = workload(name)
-    if call is None:
-        print(json.dumps({"work": name}), flush=True)
-        continue
-    begun = time.perf_counter()
-    jax.block_until_ready(call())
-    first = time.perf_counter() - begun
-    times = []
-    begun = time.perf_counter()
-    while len(times) < 5 or (time.perf_counter() - begun < 1.0 and len(times) < 2000):
-        start = time.perf_counter()
-        jax.block_until_ready(call())
-        times.append((time.perf_counter() - start) * 1e3)
-    call = None
-    print(json.dumps({"work": name, "ms": statistics.median(times), "first_ms": first * 1e3}), flush=True)
+    return call and (lambda: jax.block_until_ready(call()))
+
+
+serve(f"jax {jax.__version__}", finished)

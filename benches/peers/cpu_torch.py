@@ -2,14 +2,13 @@
 
     cpu_torch.py eager|compile
 """
-import json
-import statistics
 import sys
-import time
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+
+from peer import serve
 
 COMPILED = sys.argv[1] == "compile"
 torch.manual_seed(0)
@@ -89,22 +88,4 @@ def workload(name):
     return None
 
 
-print(json.dumps({"system": f"torch {torch.__version__} {sys.argv[1]}"}), flush=True)
-for line in sys.stdin:
-    name = line.strip()
-    call = workload(name)
-    if call is None:
-        print(json.dumps({"work": name}), flush=True)
-        continue
-    begun = time.perf_counter()
-    call()
-    first = time.perf_counter() - begun
-    call(), call()
-    times = []
-    begun = time.perf_counter()
-    while len(times) < 5 or (time.perf_counter() - begun < 1.0 and len(times) < 2000):
-        start = time.perf_counter()
-        call()
-        times.append((time.perf_counter() - start) * 1e3)
-    call = None
-    print(json.dumps({"work": name, "ms": statistics.median(times), "first_ms": first * 1e3}), flush=True)
+serve(f"torch {torch.__version__} {sys.argv[1]}", workload)
