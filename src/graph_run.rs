@@ -63,6 +63,30 @@ pub fn run_graph(
     Ok(GraphRun { outputs, report })
 }
 
+/// What a graph compiles to, for its own backend or for `backend`; nothing runs, so no device is needed. A graph for the reference
+/// interpreter, which has no kernels, is compiled for the CPU.
+///
+/// # Errors
+///
+/// Whatever compiling raises.
+///
+/// ```
+/// use kiln::graph_run::report_graph;
+/// use kiln::ir::parse;
+/// let text = "kiln 1\ngraph @f(%0 \"x\": f32[8] @cpu) {\n  %1 = add %0, %0 : f32[8] @cpu\n  return %1 \"y\"\n}\n";
+/// let report = report_graph(&parse(text)?, None)?;
+/// assert_eq!((report.launches(), report.bytes(), report.flops()), (1, 64, 8));
+/// # Ok::<(), kiln_ir::Diagnostics>(())
+/// ```
+pub fn report_graph(graph: &Graph, backend: Option<Backend>) -> Result<Report, Diagnostics> {
+    let is_reference = graph.backends() == [Backend::NdArray];
+    let backend = backend.filter(|&backend| backend != Backend::NdArray).or(is_reference.then_some(Backend::Cpu));
+    let moved = backend.map(|backend| graph.retarget(backend)).transpose()?;
+    let start = Instant::now();
+    let plan = compile(moved.as_ref().unwrap_or(graph), &Options::default())?;
+    Ok(Report { compile_time: start.elapsed(), ..Report::of_plan(&plan) })
+}
+
 /// The graph made to run on the one backend it lives on; the CPU where it has no nodes.
 fn prepared(graph: &Graph) -> Result<(Executable, Device), Diagnostics> {
     let backends = graph.backends();

@@ -40,6 +40,11 @@ mod verify;
 #[doc = include_str!("../docs/custom-ops.md")]
 struct CustomOpsPage;
 
+/// The page on reports: its snippets run.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/report.md")]
+struct ReportPage;
+
 pub use cache::CacheStatistics;
 pub use compiled::{Program, compile};
 pub use error::{Error, Result, explain, main, render, render_colored};
@@ -56,7 +61,7 @@ pub use kiln_passes as passes;
 pub use kiln_passes::Options;
 pub use kiln_runtime as runtime;
 pub use kiln_runtime::{Array, Device, Element, Executable, IntoArray};
-pub use report::{KernelReport, Report};
+pub use report::{CopyReport, Explain, Holds, KernelReport, Lifetime, Place, Quantity, Report, SCHEMA_VERSION};
 pub use step::{Step, step};
 #[cfg(feature = "wgpu")]
 pub use verify::check_kernels;

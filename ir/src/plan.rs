@@ -78,7 +78,8 @@ pub struct Traffic {
     pub written: u64,
 }
 
-/// Why a value was left in memory between two kernels.
+/// Why a value was left in memory between the kernel that makes it and others that read it. A value that several kernels read for different
+/// reasons has an edge for each reason.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Edge {
     /// The value's type.
@@ -87,6 +88,26 @@ pub struct Edge {
     pub loc: Loc,
     /// The reason.
     pub blocked: Blocked,
+    /// The launch that makes it, by its number among [`Plan::launches`]; `None` where none does, because it has no elements.
+    pub made_by: Option<usize>,
+    /// Who reads it. Empty for a result of the graph that no kernel reads.
+    pub readers: Vec<Reader>,
+}
+
+impl Edge {
+    /// Bytes of the value.
+    pub fn bytes(&self) -> usize {
+        self.ty.num_bytes()
+    }
+}
+
+/// One end of an edge of the ledger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reader {
+    /// The launch that reads the value, by its number among [`Plan::launches`].
+    pub launch: usize,
+    /// The line of the op that reads it.
+    pub loc: Loc,
 }
 
 /// The reasons for which a producer and its consumer are not one kernel.
@@ -111,6 +132,32 @@ pub enum Blocked {
 }
 
 impl Blocked {
+    /// Every reason.
+    pub const ALL: [Blocked; 8] = [
+        Blocked::Output,
+        Blocked::MatMulOperand,
+        Blocked::Complete,
+        Blocked::Reread,
+        Blocked::Space,
+        Blocked::Cycle,
+        Blocked::Recompute,
+        Blocked::Limit,
+    ];
+
+    /// The reason as a short code that stays what it is: tests and tools compare it.
+    pub const fn code(self) -> &'static str {
+        match self {
+            Blocked::Output => "output",
+            Blocked::MatMulOperand => "matmul-operand",
+            Blocked::Complete => "complete",
+            Blocked::Reread => "reread",
+            Blocked::Space => "space",
+            Blocked::Cycle => "cycle",
+            Blocked::Recompute => "recompute",
+            Blocked::Limit => "limit",
+        }
+    }
+
     /// The reason in words.
     pub const fn reason(self) -> &'static str {
         match self {

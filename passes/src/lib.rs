@@ -13,32 +13,34 @@
 //! In tests and debug builds the verifier runs after each graph pass.
 
 mod classify;
+mod footprint;
 mod group;
 mod index;
 mod inline;
+mod ledger;
 mod lower;
 mod memory;
 mod options;
 mod roots;
 mod schedule;
 mod simplify;
+mod trace;
 mod traffic;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use kiln_ir::kernel::Kernel;
-use kiln_ir::plan::{Blocked, Edge, Plan};
-use kiln_ir::{Code, Diagnostic, Graph, Loc, Op, Value, verify};
+use kiln_ir::plan::Plan;
+use kiln_ir::{Code, Diagnostic, Graph, Op, Value, verify};
 
 pub use inline::inline;
 pub use options::{Fusion, Limits, Options, Reuse};
 pub use simplify::{REWRITES, Rewrite, simplify};
+pub use trace::{Bound, Traced};
 
-use classify::{Class, class};
 use group::Groups;
 use memory::Placed;
-use roots::Roots;
 
 /// A pass from graph to graph.
 pub struct Pass {
@@ -97,6 +99,15 @@ pub fn compile_observed(
     options: &Options,
     observe: &mut dyn FnMut(&str, &Graph),
 ) -> Result<Plan, Diagnostic> {
+    compile_traced(graph, options, observe).map(|traced| traced.plan)
+}
+
+/// As [`compile_observed`]; the plan comes with the graph that was lowered and the values behind its launches' buffers.
+pub fn compile_traced(
+    graph: &Graph,
+    options: &Options,
+    observe: &mut dyn FnMut(&str, &Graph),
+) -> Result<Traced, Diagnostic> {
     one_backend(graph)?;
     let graph = optimize(graph, options, observe)?;
     let roots = roots::find(&graph, options);
@@ -105,6 +116,7 @@ pub fn compile_observed(
     let order = schedule::order(&graph, &groups, &options.donate);
     let mut shared: HashMap<Arc<Kernel>, Arc<Kernel>> = HashMap::new();
     let mut placed = Vec::with_capacity(order.len());
+    let mut launch_of: HashMap<usize, usize> = HashMap::new();
     for index in order {
         let group = &groups.groups[index];
         let Some(mut lowered) = lower::group(&graph, &roots, group, &stored)? else {
@@ -116,12 +128,13 @@ pub fn compile_observed(
             Op::Scatter { .. } => Some((members[0], graph.node(members[0]).operands[0])),
             _ => None,
         };
-        placed.push(Placed { lowered, locs: lines(&graph, &roots, &members), target });
+        launch_of.insert(index, placed.len());
+        placed.push(Placed { lowered, locs: ledger::lines(&graph, &roots, &members), target });
     }
-    let mut plan = memory::plan(&graph, options, placed);
-    plan.ledger = ledger(&graph, &groups, &stored);
+    let (mut plan, bound) = memory::plan(&graph, options, placed);
+    plan.ledger = ledger::edges(&graph, &roots, &groups, &stored, &launch_of);
     within_limits(&plan, &options.limits)?;
-    Ok(plan)
+    Ok(Traced { plan, graph, bound })
 }
 
 /// K0603 for the largest buffer, where the device does not take it. Kernels are split before they exceed a limit; a buffer cannot be.
@@ -170,60 +183,4 @@ fn stored(graph: &Graph, groups: &Groups) -> HashSet<Value> {
         }
     }
     stored
-}
-
-/// The user's lines behind some roots and what is computed inline for them, in graph order, without repeats.
-fn lines(graph: &Graph, roots: &Roots, members: &[Value]) -> Vec<Loc> {
-    let mut seen: HashSet<Value> = members.iter().copied().collect();
-    let mut open: Vec<Value> = members.to_vec();
-    while let Some(value) = open.pop() {
-        for &operand in &graph.node(value).operands {
-            let inline = !roots.is_root[operand.node.index()] && class(&graph.node(operand).op) != Class::Leaf;
-            if inline && seen.insert(operand) {
-                open.push(operand);
-            }
-        }
-    }
-    let mut values: Vec<Value> = seen.into_iter().collect();
-    values.sort_unstable();
-    let mut lines = Vec::new();
-    for value in values {
-        let loc = graph.node(value).loc;
-        if !loc.is_unknown() && !lines.contains(&loc) {
-            lines.push(loc);
-        }
-    }
-    lines
-}
-
-/// One edge for each value that stays in memory between kernels.
-fn ledger(graph: &Graph, groups: &Groups, stored: &HashSet<Value>) -> Vec<Edge> {
-    let outputs: HashSet<Value> = graph.outputs.iter().map(|output| output.value).collect();
-    let mut edges: Vec<(Value, Blocked)> = Vec::new();
-    let mut seen: HashSet<(Value, Blocked)> = HashSet::new();
-    for (user, group) in groups.groups.iter().enumerate() {
-        for member in &group.members {
-            for (read, _) in &member.reads {
-                if groups.group_of.get(read).is_none_or(|&maker| maker == user) {
-                    continue;
-                }
-                let blocked = match groups.blocked.get(&(*read, member.value)) {
-                    Some(&reason) => reason,
-                    None if matches!(graph.node(member.value).op, Op::MatMul { .. }) => Blocked::MatMulOperand,
-                    None if class(&graph.node(member.value).op) == Class::Anchor => Blocked::Complete,
-                    None => Blocked::Space,
-                };
-                if seen.insert((*read, blocked)) {
-                    edges.push((*read, blocked));
-                }
-            }
-        }
-    }
-    let read: HashSet<Value> = edges.iter().map(|(value, _)| *value).collect();
-    let mut rest: Vec<Value> = stored.difference(&read).copied().filter(|value| outputs.contains(value)).collect();
-    rest.sort_unstable();
-    edges.extend(rest.into_iter().map(|value| (value, Blocked::Output)));
-    let edge =
-        |(value, blocked): (Value, Blocked)| Edge { ty: graph.ty(value).clone(), loc: graph.node(value).loc, blocked };
-    edges.into_iter().map(edge).collect()
 }

@@ -16,6 +16,7 @@ use kiln_ir::{Graph, Loc, Op, Value};
 
 use crate::lower::Lowered;
 use crate::options::{Options, Reuse};
+use crate::trace::{self, Bound};
 use crate::traffic;
 
 /// Alignment and granularity of slots, in bytes: one cache line.
@@ -29,13 +30,14 @@ pub(crate) struct Placed {
     pub(crate) target: Option<(Value, Value)>,
 }
 
-pub(crate) fn plan(graph: &Graph, options: &Options, placed: Vec<Placed>) -> Plan {
+/// The plan, and for each launch the values behind its buffers.
+pub(crate) fn plan(graph: &Graph, options: &Options, placed: Vec<Placed>) -> (Plan, Vec<Vec<Bound>>) {
     let mut planner = Planner::new(graph, options, &placed);
-    let mut steps = Vec::new();
+    let (mut steps, mut bound) = (Vec::new(), Vec::new());
     for (time, placed) in placed.into_iter().enumerate() {
-        planner.step(time, placed, &mut steps);
+        bound.push(planner.step(time, placed, &mut steps));
     }
-    planner.finish(steps)
+    (planner.finish(steps), bound)
 }
 
 struct Planner<'a> {
@@ -52,6 +54,8 @@ struct Planner<'a> {
     free: Vec<usize>,
     /// Values whose place is that of another value (a scatter's target made where its result will be).
     alias: HashMap<Value, Value>,
+    /// Of the launch at hand: operands and the results that are written over them.
+    merged: Vec<(Value, Value)>,
 }
 
 impl<'a> Planner<'a> {
@@ -67,6 +71,7 @@ impl<'a> Planner<'a> {
             slots: Vec::new(),
             free: Vec::new(),
             alias: HashMap::new(),
+            merged: Vec::new(),
         };
         for (position, &input) in graph.inputs.iter().enumerate() {
             planner.add(input, Source::Input(position));
@@ -109,7 +114,7 @@ impl<'a> Planner<'a> {
             && self.readers.get(&target) == Some(&1)
     }
 
-    fn step(&mut self, time: usize, placed: Placed, steps: &mut Vec<Step>) {
+    fn step(&mut self, time: usize, placed: Placed, steps: &mut Vec<Step>) -> Vec<Bound> {
         let Placed { lowered, locs, target } = placed;
         let Lowered { mut kernel, mut values } = lowered;
         for &value in &values {
@@ -125,15 +130,18 @@ impl<'a> Planner<'a> {
             .filter(|(_, buffer)| buffer.access != Access::Read)
             .map(|(&value, _)| value)
             .collect();
+        self.merged.clear();
         for &value in &written {
             if !self.buffer_of.contains_key(&self.home(value)) {
                 self.place(time, value, &mut kernel, &mut values);
             }
         }
+        let bound = trace::bound(&kernel, &values, &self.merged, target);
         let buffers = values.iter().map(|&value| self.buffer_of[&self.home(value)]).collect();
         let (bytes, flops) = traffic::count(&kernel);
         steps.push(Step::Launch(Launch { kernel, buffers, locs, bytes, flops }));
         self.release(time, &values, target.map(|(_, target)| target));
+        bound
     }
 
     fn home(&self, value: Value) -> Value {
@@ -199,6 +207,7 @@ impl<'a> Planner<'a> {
             let argument = self.graph.inputs[input];
             let done = self.last_read.get(&argument).is_none_or(|&last| last < time);
             if home == value && self.last_read.get(&argument) == Some(&time) && merge(kernel, values, argument, value) {
+                self.merged.push((argument, value));
                 self.fresh(home);
                 self.donate(argument, home);
                 return;
@@ -213,6 +222,7 @@ impl<'a> Planner<'a> {
             let dying: Vec<Value> = values.iter().copied().filter(|&read| self.dies(read, time)).collect();
             for read in dying {
                 if merge(kernel, values, read, value) {
+                    self.merged.push((read, value));
                     let place = self.buffers[self.buffer_of[&self.home(read)].0 as usize].source.clone();
                     self.add(value, place);
                     return;

@@ -273,6 +273,27 @@ fn run_reports_kernels_and_memory_when_asked() {
 }
 
 #[test]
+fn report_prints_what_a_file_compiles_to_and_needs_no_data() {
+    let folder = Folder::with(STEP);
+    let printed = fine(folder.kiln(&["report", "step.kiln"]));
+    assert!(printed.starts_with("`step`: ") && printed.contains("step.kiln:4"), "{printed}");
+    let json: serde_json::Value = serde_json::from_str(&fine(folder.kiln(&["report", "step.kiln", "--json"]))).unwrap();
+    assert_eq!(json["schema"], "kiln-report");
+    assert_eq!(fine(folder.kiln(&["report", "step.kiln", "--html", "page.html"])), "page.html\n");
+    let page = std::fs::read_to_string(folder.path("page.html")).unwrap();
+    assert!(page.starts_with("<!doctype html>") && page.contains("%s = reduce.sum"), "{page}");
+}
+
+#[test]
+fn report_is_given_for_backends_that_are_not_here() {
+    let folder = Folder::with(STEP);
+    let on = |backend: &str| fine(folder.kiln(&["report", "step.kiln", "--json", "--backend", backend]));
+    let kernels = |text: String| serde_json::from_str::<serde_json::Value>(&text).unwrap()["kernels"].clone();
+    assert_eq!(kernels(on("cuda")), kernels(on("cpu")));
+    assert_eq!(kernels(on("ndarray")), kernels(on("cpu")));
+}
+
+#[test]
 fn run_runs_a_printed_gradient() {
     let folder = folder_with_data();
     let text = fine(folder.kiln(&["grad", "step.kiln", "--of", "loss", "--wrt", "w"]));

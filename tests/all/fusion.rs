@@ -45,7 +45,7 @@ fn a_layer_norm_is_one_row_kernel() {
 }
 
 /// An MLP's training step: cross entropy, gradient, Adam; state first among arguments and results.
-fn training_step() -> (CapturedGraph, Options) {
+pub(crate) fn training_step() -> (CapturedGraph, Options) {
     let shapes: [&[usize]; 4] = [&[64, 128], &[128], &[128, 10], &[10]];
     let captured = capture(|scope| {
         let tensors = |kind: &str| -> Vec<Tensor> {

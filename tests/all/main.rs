@@ -30,6 +30,7 @@ mod planted;
 mod quantized;
 mod random;
 mod random_cpu;
+mod report;
 mod seven;
 mod shown;
 mod state;
@@ -38,6 +39,7 @@ mod thread_counts;
 mod threads;
 mod tolerance;
 mod tracked;
+mod traffic;
 
 /// A proptest configuration that draws the same cases in every run: a failure found once is found again. To look further, raise the
 /// number of cases or change the seed.

@@ -27,7 +27,7 @@ use kiln_ir::{
     Backend, Code, Custom, CustomOps, Diagnostic, Graph, HostData, Loc, Node, Op, TensorType, Value, live_nodes, verify,
 };
 
-pub use plan::{Arguments, Walk, run_plan};
+pub use plan::{Arguments, Walk, run_plan, run_plan_counted};
 use tensor::Tensor;
 
 use crate::run_cpu_function;

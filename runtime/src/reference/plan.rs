@@ -8,6 +8,9 @@
 //! - two buffers of one launch in one place, unless both are only read.
 //!
 //! Such plans are K0901. Floats are accumulated in `f64` and rounded to the kernel's accumulator, then to the result.
+//!
+//! Every access goes through here, so this is also where a launch's traffic is seen: [`run_plan_counted`] tells how many different elements
+//! it loaded and stored, which is what [`Launch::bytes`] is to say beforehand.
 
 mod memory;
 mod space;
@@ -16,7 +19,7 @@ use kiln_ir::kernel::{
     Access, Block, Fold, Kernel, LoopKernel, MatMulKernel, MatrixOperand, Operation, Reg, ScanKernel, ScatterKernel,
     Stage,
 };
-use kiln_ir::plan::{Launch, Plan, Step};
+use kiln_ir::plan::{Launch, Plan, Step, Traffic};
 use kiln_ir::{
     Code, DType, Diagnostic, Direction, HostData, Literal, ReduceKind, ScalarOp, ScanKind, ScatterKind, philox,
 };
@@ -52,6 +55,17 @@ pub fn run_plan(
     walk: Walk,
     arguments: Arguments,
 ) -> Result<Vec<HostData>, Diagnostic> {
+    run_plan_counted(plan, inputs, walk, arguments).map(|(results, _)| results)
+}
+
+/// As [`run_plan`], and for each launch the bytes of the different elements that it loaded and stored, buffer by buffer.
+pub fn run_plan_counted(
+    plan: &Plan,
+    inputs: &[HostData],
+    walk: Walk,
+    arguments: Arguments,
+) -> Result<(Vec<HostData>, Vec<Traffic>), Diagnostic> {
+    let mut seen = Vec::new();
     let fits = inputs.len() == plan.inputs.len()
         && inputs.iter().zip(&plan.inputs).all(|(x, (_, ty))| (x.dtype(), x.shape()) == (ty.dtype, &ty.shape));
     if !fits {
@@ -60,9 +74,11 @@ pub fn run_plan(
     let mut memory = Memory::new(plan, inputs, arguments);
     for (index, step) in plan.steps.iter().enumerate() {
         let done = match step {
-            Step::Launch(launch) => {
-                Run::new(plan, launch, walk, &mut memory).and_then(|mut run| run.kernel(&launch.kernel))
-            }
+            Step::Launch(launch) => Run::new(plan, launch, walk, &mut memory).and_then(|mut run| {
+                run.kernel(&launch.kernel)?;
+                seen.push(run.traffic());
+                Ok(())
+            }),
             Step::Copy { from, to } => memory.copy(plan, *from, *to),
         };
         done.map_err(|broken| {
@@ -72,6 +88,7 @@ pub fn run_plan(
     }
     let results = plan.results.iter().map(|&buffer| memory.contents(plan, buffer)).collect::<Result<_, _>>();
     results
+        .map(|results| (results, seen))
         .map_err(|broken| Diagnostic::new(Code::K0901, format!("internal: a result of plan `{}` {broken}", plan.name)))
 }
 
@@ -85,14 +102,28 @@ struct Run<'a> {
     memory: &'a mut Memory,
     /// For each buffer of the kernel, which elements this launch has stored.
     stored: Vec<Vec<bool>>,
+    /// Which it has loaded.
+    loaded: Vec<Vec<bool>>,
     registers: Vec<Option<Literal>>,
 }
 
 impl<'a> Run<'a> {
     fn new(plan: &Plan, launch: &'a Launch, walk: Walk, memory: &'a mut Memory) -> Result<Run<'a>, Broken> {
         memory.bind(plan, launch)?;
-        let stored = launch.kernel.buffers().iter().map(|buffer| vec![false; buffer.len]).collect();
-        Ok(Run { launch, walk, memory, stored, registers: Vec::new() })
+        let none = || launch.kernel.buffers().iter().map(|buffer| vec![false; buffer.len]).collect();
+        Ok(Run { launch, walk, memory, stored: none(), loaded: none(), registers: Vec::new() })
+    }
+
+    /// The bytes of the elements that were touched.
+    fn traffic(&self) -> Traffic {
+        let bytes = |touched: &[Vec<bool>]| -> u64 {
+            let buffers = touched.iter().zip(self.launch.kernel.buffers());
+            let of_one = |(touched, buffer): (&Vec<bool>, &kiln_ir::kernel::Buffer)| {
+                touched.iter().filter(|&&element| element).count() * buffer.dtype.size()
+            };
+            buffers.map(of_one).sum::<usize>() as u64
+        };
+        Traffic { read: bytes(&self.loaded), written: bytes(&self.stored) }
     }
 
     fn kernel(&mut self, kernel: &Kernel) -> Result<(), Broken> {
@@ -227,6 +258,10 @@ impl<'a> Run<'a> {
                 continue;
             }
             let element = kernel.address.at(&point) + index as i64 * kernel.stride;
+            if kernel.kind == ScatterKind::Set {
+                self.overwrite(kernel.output.0, element, update)?;
+                continue;
+            }
             let there = self.load(kernel.output.0, element)?;
             let met = match kernel.kind {
                 ScatterKind::Set => update,
@@ -313,6 +348,7 @@ impl<'a> Run<'a> {
         if self.stored[buffer as usize][element] && !matches!(*self.launch.kernel, Kernel::Scatter(_)) {
             return Err(format!("loads element {element} of its buffer {buffer} after another point has stored it"));
         }
+        self.loaded[buffer as usize][element] = true;
         self.memory.load(
             self.launch.buffers[buffer as usize],
             element,

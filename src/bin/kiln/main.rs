@@ -5,6 +5,7 @@
 
 mod graph;
 mod ops;
+mod report;
 mod run;
 
 use std::io::{self, Write};
@@ -66,6 +67,20 @@ enum Command {
         #[arg(long)]
         report: bool,
     },
+    /// Prints what a graph compiles to: kernels, bytes, the reason for every value in memory. Nothing runs.
+    Report {
+        /// The file; `-` is standard input.
+        file: PathBuf,
+        /// Moves the whole graph to this backend first.
+        #[arg(long)]
+        backend: Option<run::Place>,
+        /// As JSON.
+        #[arg(long, conflicts_with = "html")]
+        json: bool,
+        /// Writes a page for a browser instead.
+        #[arg(long, value_name = "FILE.html")]
+        html: Option<PathBuf>,
+    },
     /// Prints the graph with gradients as further outputs, named `grad.NAME`.
     Grad {
         /// The file; `-` is standard input.
@@ -125,6 +140,9 @@ fn main() -> ExitCode {
         Command::Run { file, inputs, backend, out, report } => {
             let reporting = if report { run::Reporting::Printed } else { run::Reporting::Silent };
             run::run(&file, &inputs, backend, &out, reporting)
+        }
+        Command::Report { file, backend, json, html } => {
+            report::report(&file, backend, &report::Shape::from_flags(json, html))
         }
         Command::Grad { file, of, wrt } => graph::differentiate(&file, &of, &wrt),
         Command::Ops { json } => Ok(if json { ops::json() } else { ops::table() }),

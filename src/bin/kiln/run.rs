@@ -40,7 +40,7 @@ pub(crate) enum Reporting {
 
 /// Runs a graph and writes its outputs; prints one line for each.
 pub(crate) fn run(path: &Path, inputs: &[String], backend: Option<Place>, out: &Path, reporting: Reporting) -> Outcome {
-    with_graph(path, |_, graph| {
+    with_graph(path, |file, graph| {
         let data = inputs.iter().map(|input| read(&graph, input)).collect::<Result<Vec<_>, Diagnostic>>()?;
         let run = run_graph(&graph, &data, backend.map(Backend::from))?;
         std::fs::create_dir_all(out).map_err(|error| {
@@ -54,7 +54,7 @@ pub(crate) fn run(path: &Path, inputs: &[String], backend: Option<Place>, out: &
             printed += &format!("{}: {}{}\n", file.display(), data.dtype(), data.shape());
         }
         if reporting == Reporting::Printed {
-            printed += &run.report.to_string().replace("<text>", &path.display().to_string());
+            printed += &run.report.with_text(path.display().to_string(), file.text()).to_string();
         }
         Ok(printed)
     })
