@@ -11,9 +11,16 @@
 //! Numeric contract, the same on every target: each instruction rounds to its dtype; `Fma` is the only contraction; folds accumulate in
 //! [`Fold::accumulate`], in any order, and round once to the result's dtype.
 
+mod attention;
+
 use std::sync::Arc;
 
 use smallvec::SmallVec;
+
+pub use attention::{
+    AttentionGradient, AttentionKernel, AttentionPass, AttentionResult, AttentionRole, AttentionSpace, GradientZeros,
+    SoftmaxGradient,
+};
 
 use crate::{Attribute, DType, Direction, Literal, Precision, ReduceKind, ScalarOp, ScanKind, ScatterKind, Shape};
 
@@ -378,6 +385,8 @@ pub enum Kernel {
     Loop(LoopKernel),
     /// Matrix product with epilogue.
     MatMul(MatMulKernel),
+    /// Softmax of one product, times another, forward or backward.
+    Attention(Box<AttentionKernel>),
     /// Running reduction.
     Scan(ScanKernel),
     /// Indexed updates.
@@ -397,6 +406,8 @@ pub enum Form {
     Row,
     /// Matrix product.
     MatMul,
+    /// Softmax of one product, times another, forward or backward.
+    Attention,
     /// Running reduction.
     Scan,
     /// Indexed updates.
@@ -413,6 +424,7 @@ impl Form {
             Form::Reduce => "reduce",
             Form::Row => "row",
             Form::MatMul => "matmul",
+            Form::Attention => "attention",
             Form::Scan => "scan",
             Form::Scatter => "scatter",
             Form::Custom => "custom",
@@ -426,6 +438,7 @@ impl Kernel {
         match self {
             Kernel::Loop(kernel) => &kernel.buffers,
             Kernel::MatMul(kernel) => &kernel.buffers,
+            Kernel::Attention(kernel) => &kernel.buffers,
             Kernel::Scan(kernel) => &kernel.buffers,
             Kernel::Scatter(kernel) => &kernel.buffers,
             Kernel::Custom(kernel) => &kernel.buffers,
@@ -437,6 +450,7 @@ impl Kernel {
         match self {
             Kernel::Loop(kernel) => kernel.form(),
             Kernel::MatMul(_) => Form::MatMul,
+            Kernel::Attention(_) => Form::Attention,
             Kernel::Scan(_) => Form::Scan,
             Kernel::Scatter(_) => Form::Scatter,
             Kernel::Custom(_) => Form::Custom,

@@ -10,8 +10,8 @@
 use std::fmt::{self, Display, Formatter};
 
 use crate::kernel::{
-    Access, Address, Affine, Block, Bound, Buffer, CustomKernel, CustomTensor, Kernel, LoopKernel, MatMulKernel,
-    Operation, Reg, ScanKernel, ScatterKernel, Stage,
+    Access, Address, Affine, AttentionKernel, AttentionPass, AttentionResult, Block, Bound, Buffer, CustomKernel,
+    CustomTensor, GradientZeros, Kernel, LoopKernel, MatMulKernel, Operation, Reg, ScanKernel, ScatterKernel, Stage,
 };
 use crate::plan::{Plan, Source, Step};
 
@@ -114,6 +114,7 @@ impl Display for Kernel {
         match self {
             Kernel::Loop(kernel) => loops(f, kernel),
             Kernel::MatMul(kernel) => matmul(f, kernel),
+            Kernel::Attention(kernel) => attention(f, kernel),
             Kernel::Scan(kernel) => scan(f, kernel),
             Kernel::Scatter(kernel) => scatter(f, kernel),
             Kernel::Custom(kernel) => custom(f, kernel),
@@ -181,6 +182,48 @@ fn matmul(f: &mut Formatter<'_>, kernel: &MatMulKernel) -> fmt::Result {
     }
     writeln!(f, "  epilogue of {}", kernel.product)?;
     axis.block(f, &kernel.epilogue, "    ")
+}
+
+fn attention(f: &mut Formatter<'_>, kernel: &AttentionKernel) -> fmt::Result {
+    let AttentionKernel { queries, keys, depth, width, .. } = kernel;
+    let direction = match &kernel.pass {
+        AttentionPass::Forward(_) => "",
+        AttentionPass::Backward(_) => ".backward",
+    };
+    let (batch, given) = (&kernel.batch[..], buffers(&kernel.buffers));
+    writeln!(f, "attention{direction} {} {batch:?} {queries} x {keys} x {depth} -> {width} ({given})", kernel.dtype)?;
+    let axis = Axis { outer: kernel.batch.len() + 2 };
+    let made = |f: &mut Formatter<'_>, title: String, block: &Block| -> fmt::Result {
+        writeln!(f, "  {title}")?;
+        axis.block(f, block, "    ")
+    };
+    let result = |f: &mut Formatter<'_>, name: &str, result: &AttentionResult| {
+        made(f, format!("{name} {}", result.product), &result.epilogue)
+    };
+    for (name, operand) in [("query", &kernel.query), ("key", &kernel.key), ("value", &kernel.value)] {
+        made(f, format!("{name} {}", operand.value), &operand.block)?;
+    }
+    made(f, format!("logit {} of score {}", kernel.logit.value, kernel.score), &kernel.logit.block)?;
+    made(f, format!("row with maximum {} and sum {} in {}", kernel.maximum, kernel.sum, kernel.softmax), &kernel.row)?;
+    made(f, format!("factor {} of weight {}", kernel.factor.value, kernel.weight), &kernel.factor.block)?;
+    match &kernel.pass {
+        AttentionPass::Forward(product) => result(f, "epilogue of", product),
+        AttentionPass::Backward(backward) => {
+            made(f, format!("gradient {}", backward.gradient.value), &backward.gradient.block)?;
+            if let Some(through) = &backward.through {
+                let (weight, score) = (&through.weight, &through.score);
+                made(f, format!("weight's {} of factor's {}", weight.value, through.factor), &weight.block)?;
+                let zeros = match through.zeros {
+                    GradientZeros::Arithmetic => "",
+                    GradientZeros::Masked => ", zeros masked",
+                };
+                made(f, format!("score's {} of logit's {}{zeros}", score.value, through.logit), &score.block)?;
+                through.query.iter().try_for_each(|product| result(f, "query's", product))?;
+                through.key.iter().try_for_each(|product| result(f, "key's", product))?;
+            }
+            backward.value.iter().try_for_each(|product| result(f, "value's", product))
+        }
+    }
 }
 
 fn scan(f: &mut Formatter<'_>, kernel: &ScanKernel) -> fmt::Result {

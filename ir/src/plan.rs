@@ -129,11 +129,19 @@ pub enum Blocked {
     Recompute,
     /// The fused kernel would exceed a limit of the device.
     Limit,
+    /// Attention keeps its scores to itself, and something of them is a result of the graph.
+    ScoresAreResult,
+    /// Attention keeps its weights to itself, and something other than its own gradients reads them.
+    WeightsRead,
+    /// The softmax between two products does not run over the keys.
+    SoftmaxAxis,
+    /// The softmax between two products does not subtract the largest logit, so it may overflow where attention does not.
+    NoMaximum,
 }
 
 impl Blocked {
     /// Every reason.
-    pub const ALL: [Blocked; 8] = [
+    pub const ALL: [Blocked; 12] = [
         Blocked::Output,
         Blocked::MatMulOperand,
         Blocked::Complete,
@@ -142,6 +150,10 @@ impl Blocked {
         Blocked::Cycle,
         Blocked::Recompute,
         Blocked::Limit,
+        Blocked::ScoresAreResult,
+        Blocked::WeightsRead,
+        Blocked::SoftmaxAxis,
+        Blocked::NoMaximum,
     ];
 
     /// The reason as a short code that stays what it is: tests and tools compare it.
@@ -155,6 +167,10 @@ impl Blocked {
             Blocked::Cycle => "cycle",
             Blocked::Recompute => "recompute",
             Blocked::Limit => "limit",
+            Blocked::ScoresAreResult => "attention-result",
+            Blocked::WeightsRead => "attention-read",
+            Blocked::SoftmaxAxis => "attention-axis",
+            Blocked::NoMaximum => "attention-maximum",
         }
     }
 
@@ -169,6 +185,10 @@ impl Blocked {
             Blocked::Cycle => "would tie two kernels to each other in a circle",
             Blocked::Recompute => "costs too much to compute once for each consumer",
             Blocked::Limit => "would exceed a limit of the device in one kernel",
+            Blocked::ScoresAreResult => "is no attention: scores or weights are a result of the graph",
+            Blocked::WeightsRead => "is no attention: weights or scores are read by more than it and its gradients",
+            Blocked::SoftmaxAxis => "is no attention: the softmax does not run over the keys",
+            Blocked::NoMaximum => "is no attention: the softmax does not subtract the largest logit",
         }
     }
 }

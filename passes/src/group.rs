@@ -7,6 +7,9 @@
 //! A group iterates a full space, of which it may reduce some axes. Its members live at the full level (an element for each point) or at
 //! the outer level (one for each point of the axes that are not reduced: results of reductions, and what is computed from them). A group
 //! that walks its rows more than once is only made where rows stay in cache and there are enough of them.
+//!
+//! Attention is found before, and comes with all its results. What is computed from one of them joins it as the epilogue, and so does a
+//! result in another order of axes.
 
 use std::collections::HashMap;
 
@@ -14,8 +17,10 @@ use kiln_ir::plan::Blocked;
 use kiln_ir::{Axes, Diagnostic, Graph, Op, Value, live_nodes};
 use smallvec::SmallVec;
 
+use crate::attention::{Attention, Attentions, Epilogues};
 use crate::classify::{Class, class};
 use crate::index::{Coord, Domain, Index, Level};
+use crate::lower;
 use crate::lower::evaluate::{Binding, Evaluator, Refinement, Source, Stop};
 use crate::options::{Fusion, Limits, Options};
 use crate::roots::Roots;
@@ -27,6 +32,8 @@ pub(crate) enum Shell {
     Loop,
     /// A matrix product with what is computed from it.
     MatMul,
+    /// Attention in one direction, with what is computed from its results: which one of the graph's.
+    Attention(usize),
     /// A scan, a scatter or a custom op by itself.
     Single,
 }
@@ -48,6 +55,8 @@ pub(crate) struct Group {
     pub(crate) shell: Shell,
     pub(crate) domain: Domain,
     pub(crate) members: Vec<Member>,
+    /// Of attention, how its members come from its results.
+    pub(crate) epilogues: Option<Box<Epilogues>>,
     /// Instructions, as far as known.
     size: usize,
 }
@@ -63,7 +72,12 @@ pub(crate) struct Groups {
     needs: Vec<Bits>,
 }
 
-pub(crate) fn form(graph: &Graph, roots: &Roots, options: &Options) -> Result<Groups, Diagnostic> {
+pub(crate) fn form(
+    graph: &Graph,
+    roots: &Roots,
+    attentions: &Attentions,
+    options: &Options,
+) -> Result<Groups, Diagnostic> {
     let live = live_nodes(graph);
     let mut groups =
         Groups { groups: Vec::new(), group_of: HashMap::new(), blocked: HashMap::new(), needs: Vec::new() };
@@ -72,6 +86,13 @@ pub(crate) fn form(graph: &Graph, roots: &Roots, options: &Options) -> Result<Gr
             continue;
         }
         let value = Value::first(index);
+        if attentions.of.contains_key(&value) {
+            if let Some(kernel) = attentions.made_at(value) {
+                let (reads, size) = lower::attention::reads(graph, roots, &attentions.kernels[kernel])?;
+                groups.found(graph, Shell::Attention(kernel), &attentions.kernels[kernel], reads, size);
+            }
+            continue;
+        }
         let (shell, domain) = match &node.op {
             Op::Reduce { axes, .. } => {
                 let shape = graph.ty(node.operands[0]).shape.clone();
@@ -167,8 +188,15 @@ impl Groups {
         if shell == Shell::Loop && options.fusion == Fusion::On {
             for &candidate in needed.iter().rev() {
                 match self.fit(graph, candidate, value, &domain, &reads, &needed, size, &options.limits) {
-                    Ok((domain, level, phase)) => {
-                        self.join(candidate, domain, Member { value, level, phase, reads }, &needed, size);
+                    Ok((joined, level, phase)) => {
+                        let made = self.groups[candidate].epilogues.as_ref();
+                        let made = made.and_then(|own| own.fit(graph, value, &domain, &reads).ok());
+                        if let (Some(own), Some(made)) = (&mut self.groups[candidate].epilogues, made) {
+                            own.join(value, made);
+                            self.join(candidate, joined, Member { value, level, phase, reads }, &needed, size);
+                            return;
+                        }
+                        self.join(candidate, joined, Member { value, level, phase, reads }, &needed, size);
                         self.merge_siblings(graph, candidate, &options.limits);
                         return;
                     }
@@ -189,7 +217,34 @@ impl Groups {
         for result in 0..graph.node(value).types.len() {
             self.group_of.insert(Value { result: result as u32, ..value }, self.groups.len());
         }
-        self.groups.push(Group { shell, domain, members: vec![Member { value, level, phase: 0, reads }], size });
+        let members = vec![Member { value, level, phase: 0, reads }];
+        self.groups.push(Group { shell, domain, members, epilogues: None, size });
+        self.needs.push(needs);
+    }
+
+    /// Starts the group of an attention, with all its results and statistics.
+    fn found(&mut self, graph: &Graph, shell: Shell, attention: &Attention, reads: Vec<(Value, Index)>, size: usize) {
+        let mut needs = Bits::default();
+        for group in reads.iter().filter_map(|(read, _)| self.group_of.get(read).copied()) {
+            needs.insert(group);
+            needs.union(&self.needs[group]);
+        }
+        let results: Vec<Value> = attention.results().into_iter().map(|result| result.value).collect();
+        let mut members: Vec<Member> = results
+            .iter()
+            .map(|&value| Member { value, level: Level::Full, phase: 0, reads: Vec::new() })
+            .chain(attention.statistics().into_iter().map(|value| Member {
+                value,
+                level: Level::Outer,
+                phase: 0,
+                reads: Vec::new(),
+            }))
+            .collect();
+        members[0].reads = reads;
+        self.group_of.extend(members.iter().map(|member| (member.value, self.groups.len())));
+        let domain = Domain::map(graph.ty(results[0]).shape.clone());
+        let epilogues = Some(Box::new(Epilogues::of(attention)));
+        self.groups.push(Group { shell, domain, members, epilogues, size });
         self.needs.push(needs);
     }
 
@@ -210,12 +265,16 @@ impl Groups {
         let (domain, level) = match group.shell {
             Shell::Single => return Err(Blocked::Complete),
             Shell::MatMul | Shell::Loop => common_domain(group, own, graph, value, limits)?,
+            Shell::Attention(_) => (group.domain.clone(), Level::Full),
         };
         if needed.iter().any(|&other| other != candidate && self.needs[other].contains(candidate)) {
             return Err(Blocked::Cycle);
         }
         if group.size + size > limits.instructions || group.buffers() + reads.len() + 1 > limits.buffers {
             return Err(Blocked::Limit);
+        }
+        if let Some(epilogues) = &group.epilogues {
+            return epilogues.fit(graph, value, own, reads).map(|_| (domain, level, 0));
         }
         // Indices are compared in the root's own domain, whose axes are the group's at the level at which the root reads.
         let reading_level = if own.reduced.is_empty() { level } else { Level::Full };

@@ -76,6 +76,13 @@ impl Coord {
         self
     }
 
+    /// The same with each axis given as a coordinate of another space. `None` where it is computed.
+    pub(crate) fn over(&self, axes: &[Coord]) -> Option<Coord> {
+        let start = self.is_affine().then(|| Coord::constant(self.affine.offset))?;
+        let mut terms = self.affine.strides.iter().enumerate().filter(|(_, stride)| **stride != 0);
+        terms.try_fold(start, |sum, (axis, &stride)| Some(sum.plus(&axes.get(axis)?.times(stride))))
+    }
+
     pub(crate) fn is_affine(&self) -> bool {
         self.computed.is_empty()
     }

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use kiln_ir::plan::{Blocked, Edge, Reader};
 use kiln_ir::{Graph, Loc, Op, Value};
 
+use crate::attention::Attentions;
 use crate::classify::{Class, class};
 use crate::group::Groups;
 use crate::roots::Roots;
@@ -44,6 +45,7 @@ pub(crate) fn edges(
     graph: &Graph,
     roots: &Roots,
     groups: &Groups,
+    attentions: &Attentions,
     stored: &HashSet<Value>,
     launch_of: &HashMap<usize, usize>,
 ) -> Vec<Edge> {
@@ -73,7 +75,7 @@ pub(crate) fn edges(
                 let Some(&launch) = launch_of.get(&user) else { continue };
                 let ends = ends.get_or_insert_with(|| first_readers(graph, roots, member.value));
                 let loc = ends.get(value).copied().unwrap_or(graph.node(member.value).loc);
-                edge(*value, reason(graph, groups, *value, member.value), Some(Reader { launch, loc }));
+                edge(*value, reason(graph, groups, attentions, *value, member.value), Some(Reader { launch, loc }));
                 told.insert(*value);
                 read.insert(*value);
             }
@@ -87,9 +89,15 @@ pub(crate) fn edges(
 }
 
 /// Why a root and a root that reads it are not in one group.
-fn reason(graph: &Graph, groups: &Groups, read: Value, reader: Value) -> Blocked {
+fn reason(graph: &Graph, groups: &Groups, attentions: &Attentions, read: Value, reader: Value) -> Blocked {
+    // Where attention was nearly there, that is the reason, whatever else kept the kernels apart.
+    if let Some(&missed) = attentions.missed.get(&read) {
+        return missed;
+    }
     match groups.blocked.get(&(read, reader)) {
         Some(&reason) => reason,
+        // Rows' statistics, and what one attention makes for another.
+        None if attentions.of.contains_key(&read) && attentions.of.contains_key(&reader) => Blocked::Complete,
         None if matches!(graph.node(reader).op, Op::MatMul { .. }) => Blocked::MatMulOperand,
         None if class(&graph.node(reader).op) == Class::Anchor => Blocked::Complete,
         None => Blocked::Space,

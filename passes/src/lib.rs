@@ -4,14 +4,16 @@
 //!
 //! 1. `inline`: custom ops without a kernel of their own become their bodies. First, so that every later pass sees ops that it knows.
 //! 2. `simplify`: named local rewrites; equal nodes merge and dead nodes go with every rebuild.
-//! 3. `roots`: which values are candidates for memory.
-//! 4. `group`: which roots share a kernel.
-//! 5. `schedule`: in which order kernels run.
-//! 6. `lower`: each group becomes a kernel.
-//! 7. `memory`: each value between kernels gets a place.
+//! 3. `attention`: which parts are attention, whose scores never stand in memory. Before roots, since nothing inside may become one.
+//! 4. `roots`: which values are candidates for memory.
+//! 5. `group`: which roots share a kernel.
+//! 6. `schedule`: in which order kernels run.
+//! 7. `lower`: each group becomes a kernel.
+//! 8. `memory`: each value between kernels gets a place.
 //!
 //! In tests and debug builds the verifier runs after each graph pass.
 
+mod attention;
 mod classify;
 mod footprint;
 mod group;
@@ -110,8 +112,9 @@ pub fn compile_traced(
 ) -> Result<Traced, Diagnostic> {
     one_backend(graph)?;
     let graph = optimize(graph, options, observe)?;
-    let roots = roots::find(&graph, options);
-    let groups = group::form(&graph, &roots, options)?;
+    let attentions = attention::find(&graph, options);
+    let roots = roots::find(&graph, &attentions, options);
+    let groups = group::form(&graph, &roots, &attentions, options)?;
     let stored = stored(&graph, &groups);
     let order = schedule::order(&graph, &groups, &options.donate);
     let mut shared: HashMap<Arc<Kernel>, Arc<Kernel>> = HashMap::new();
@@ -119,7 +122,7 @@ pub fn compile_traced(
     let mut launch_of: HashMap<usize, usize> = HashMap::new();
     for index in order {
         let group = &groups.groups[index];
-        let Some(mut lowered) = lower::group(&graph, &roots, group, &stored)? else {
+        let Some(mut lowered) = lower::group(&graph, &roots, &attentions, group, &stored)? else {
             continue;
         };
         lowered.kernel = shared.entry(lowered.kernel.clone()).or_insert(lowered.kernel).clone();
@@ -132,7 +135,7 @@ pub fn compile_traced(
         placed.push(Placed { lowered, locs: ledger::lines(&graph, &roots, &members), target });
     }
     let (mut plan, bound) = memory::plan(&graph, options, placed);
-    plan.ledger = ledger::edges(&graph, &roots, &groups, &stored, &launch_of);
+    plan.ledger = ledger::edges(&graph, &roots, &groups, &attentions, &stored, &launch_of);
     within_limits(&plan, &options.limits)?;
     Ok(Traced { plan, graph, bound })
 }

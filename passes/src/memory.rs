@@ -10,7 +10,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use kiln_ir::kernel::{Access, Block, BufferIndex, Kernel, Operation, Stage};
+use kiln_ir::kernel::{Access, AttentionRole, Block, BufferIndex, Kernel, Operation, Stage};
 use kiln_ir::plan::{BufferId, Launch, Plan, PlanBuffer, Source, Step};
 use kiln_ir::{Graph, Loc, Op, Value};
 
@@ -362,6 +362,18 @@ fn same_elements(kernel: &Kernel, from: BufferIndex, to: BufferIndex) -> bool {
             }
             vec![&kernel.epilogue]
         }
+        Kernel::Attention(kernel) => {
+            // Only the block that stores has the elements of its loads at hand; the others go on reading.
+            let stores = |block: &Block| block.stores.iter().any(|store| store.buffer == to);
+            let (writing, reading): (Vec<_>, Vec<_>) = kernel
+                .blocks()
+                .into_iter()
+                .partition(|(block, _, role)| *role == AttentionRole::Epilogue && stores(block));
+            if reading.iter().any(|(block, ..)| loads(block, from).next().is_some()) {
+                return false;
+            }
+            writing.into_iter().map(|(block, ..)| block).collect()
+        }
         Kernel::Scan(_) | Kernel::Scatter(_) | Kernel::Custom(_) => return false,
     };
     let mut stores = blocks.iter().flat_map(|block| &block.stores).filter(|store| store.buffer == to);
@@ -401,6 +413,7 @@ fn rebind(kernel: &mut Kernel, from: BufferIndex, to: BufferIndex) {
         Kernel::MatMul(kernel) => {
             (&mut kernel.buffers, vec![&mut kernel.lhs.block, &mut kernel.rhs.block, &mut kernel.epilogue])
         }
+        Kernel::Attention(kernel) => kernel.parts_mut(),
         Kernel::Scan(kernel) => (&mut kernel.buffers, vec![&mut kernel.block]),
         Kernel::Scatter(kernel) => (&mut kernel.buffers, vec![&mut kernel.block]),
         // Its function may read any operand after it has written: nothing of it is updated in place.

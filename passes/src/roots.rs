@@ -3,15 +3,19 @@
 //! A value is a root if
 //! - it is a result of the graph;
 //! - its op ends a kernel form (reductions, matrix products, scans, scatters);
+//! - attention reads it, through views, casts and a constant scale at most;
 //! - a matrix product or scatter target reads it, through views that strides can express at most; a custom op reads it, dense as it is;
 //! - it is read in several places and costs more to compute again than to keep;
 //! - it is read at many more points than it has elements and is not cheap;
 //! - the expression behind it has grown to a size that one kernel should not exceed.
 //!
+//! What is computed inside of attention is no root, whatever it is.
+//!
 //! A root whose readers all join its kernel is never stored after all: that is for grouping to find.
 
-use kiln_ir::{Graph, Op, Value};
+use kiln_ir::{Graph, Op, ScalarOp, Value};
 
+use crate::attention::{Attentions, behind_views};
 use crate::classify::{Class, class, weight};
 use crate::options::{Fusion, Options};
 
@@ -37,8 +41,8 @@ struct Cost {
     reads: u32,
 }
 
-pub(crate) fn find(graph: &Graph, options: &Options) -> Roots {
-    let demand = Demand::of(graph);
+pub(crate) fn find(graph: &Graph, attentions: &Attentions, options: &Options) -> Roots {
+    let demand = Demand::of(graph, attentions);
     let mut is_root = vec![false; graph.nodes.len()];
     let mut cost = vec![Cost::default(); graph.nodes.len()];
     for (index, node) in graph.nodes.iter().enumerate() {
@@ -54,6 +58,9 @@ pub(crate) fn find(graph: &Graph, options: &Options) -> Roots {
             sum.reads = sum.reads.saturating_add(part.reads);
         }
         cost[index] = sum;
+        if attentions.interior.contains(&index) {
+            continue;
+        }
         let demand = &demand[index];
         is_root[index] = demand.is_output && class(&node.op) != Class::Leaf
             || match class(&node.op) {
@@ -89,7 +96,7 @@ struct Demand {
 }
 
 impl Demand {
-    fn of(graph: &Graph) -> Vec<Demand> {
+    fn of(graph: &Graph, attentions: &Attentions) -> Vec<Demand> {
         let mut demand = vec![Demand::default(); graph.nodes.len()];
         for output in &graph.outputs {
             demand[output.value.node.index()].is_output = true;
@@ -107,7 +114,13 @@ impl Demand {
                 let indexed = matches!(node.op, Op::Gather { .. }) && position == 0;
                 of.is_broadcast |= expands || indexed || (through_view && own.is_broadcast);
             }
-            if let Op::MatMul { .. } = &node.op {
+            if attentions.is_part(Value::first(index)) && matches!(node.op, Op::MatMul { .. }) {
+                for &operand in &node.operands {
+                    let base = scaled_base(graph, operand);
+                    // A number is at hand anywhere.
+                    demand[base.node.index()].in_memory |= !matches!(graph.node(base).op, Op::Literal { .. });
+                }
+            } else if let Op::MatMul { .. } = &node.op {
                 for &operand in &node.operands {
                     demand[strided_base(graph, operand).node.index()].in_memory = true;
                 }
@@ -133,6 +146,21 @@ pub(crate) fn strided_base(graph: &Graph, value: Value) -> Value {
             return base;
         }
         base = node.operands[0];
+    }
+}
+
+/// The value that an operand of attention is made from where it is read: behind views, casts and a constant scale.
+fn scaled_base(graph: &Graph, value: Value) -> Value {
+    let mut base = value;
+    loop {
+        let node = graph.node(base);
+        let number = |value: Value| matches!(graph.node(behind_views(graph, value)).op, Op::Literal { .. });
+        base = match &node.op {
+            Op::Permute(_) | Op::Broadcast(_) | Op::Slice { .. } | Op::Reshape(_) | Op::Cast(_) => node.operands[0],
+            Op::Scalar(ScalarOp::Mul | ScalarOp::Div) if number(node.operands[1]) => node.operands[0],
+            Op::Scalar(ScalarOp::Mul) if number(node.operands[0]) => node.operands[1],
+            _ => return base,
+        };
     }
 }
 

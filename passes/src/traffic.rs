@@ -45,6 +45,13 @@ pub(crate) fn count(kernel: &Kernel) -> (Traffic, u64) {
             counter.block(&kernel.epilogue, &space(m, n), &mut axes);
             counter.flops += 2 * product(&space(m, n)) * k as u64;
         }
+        Kernel::Attention(kernel) => {
+            for (block, space, _) in kernel.blocks() {
+                let space = kernel.extents(space);
+                counter.block(block, &space, &mut HashMap::new());
+            }
+            counter.flops += kernel.flops();
+        }
         Kernel::Scan(kernel) => {
             let space: Vec<usize> = kernel.outer.iter().copied().chain([kernel.extent]).collect();
             counter.block(&kernel.block, &space, &mut HashMap::new());

@@ -4,6 +4,7 @@
 // Expected values are written as they come out of a definition, digit by digit.
 #![allow(clippy::approx_constant)]
 
+mod attention;
 mod backends;
 mod both_ways;
 mod check;

@@ -2,7 +2,7 @@
 //! and notes each element that is loaded or stored.
 
 use kiln::prelude::*;
-use kiln_capture::{CapturedGraph, Scope, concat, layer_norm};
+use kiln_capture::{CapturedGraph, Mask, Scope, attention, concat, layer_norm};
 use kiln_ir::kernel::{Block, Kernel, Operation, Stage};
 use kiln_ir::plan::{Plan, Traffic};
 use kiln_ir::{Graph, HostData};
@@ -47,6 +47,23 @@ fn agree<R: kiln_ir::tree::Tree<Tensor>>(body: impl FnOnce(&Scope) -> R) {
 
 fn matrix(scope: &Scope, name: &str, shape: [usize; 2]) -> Tensor {
     scope.input(name, DType::F32, shape)
+}
+
+#[test]
+fn attention_and_its_gradient_move_what_they_say() {
+    let three = |scope: &Scope| {
+        vec![("q", 5), ("k", 7), ("v", 7)].into_iter().map(|(name, rows)| matrix(scope, name, [rows, 4])).collect()
+    };
+    agree(|scope| {
+        let parts: Vec<Tensor> = three(scope);
+        attention(&parts[0], &parts[1], &parts[2], Mask::Causal)
+    });
+    agree(|scope| {
+        let weights = matrix(scope, "weights", [5, 4]);
+        value_and_grad(&three(scope), |p: &Vec<Tensor>| {
+            (attention(&p[0], &p[1], &p[2], Mask::Causal) * &weights).sum(..)
+        })
+    });
 }
 
 #[test]
@@ -170,6 +187,7 @@ fn follows_data(kernel: &Kernel) -> bool {
             kernel.stages.iter().map(block).collect()
         }
         Kernel::MatMul(kernel) => vec![&kernel.lhs.block, &kernel.rhs.block, &kernel.epilogue],
+        Kernel::Attention(kernel) => kernel.blocks().into_iter().map(|(block, ..)| block).collect(),
         Kernel::Scan(kernel) => vec![&kernel.block],
         Kernel::Scatter(_) => return true,
         Kernel::Custom(_) => return false,

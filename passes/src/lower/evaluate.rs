@@ -91,7 +91,19 @@ pub(crate) struct Evaluator<'a> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refinement {
     Allowed,
+    /// Of so many axes, the first ones.
+    Leading(usize),
     Fixed,
+}
+
+impl Refinement {
+    fn allows(self, axis: usize) -> bool {
+        match self {
+            Refinement::Allowed => true,
+            Refinement::Leading(axes) => axis < axes,
+            Refinement::Fixed => false,
+        }
+    }
 }
 
 impl<'a> Evaluator<'a> {
@@ -392,7 +404,7 @@ impl<'a> Evaluator<'a> {
     fn divide(&mut self, coord: &Coord, divisor: usize) -> Result<(Coord, Coord), Stop> {
         match coord.split(divisor, &self.extents) {
             Split::Exact(high, low) => return Ok((high, low)),
-            Split::Refine { axis, inner } if self.refine == Refinement::Allowed => {
+            Split::Refine { axis, inner } if self.refine.allows(axis) => {
                 return Err(Stop::Refine { axis, inner });
             }
             Split::Refine { .. } | Split::Computed => {}

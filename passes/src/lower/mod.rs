@@ -3,6 +3,7 @@
 //! In: a group, and which of its values must be stored. Out: a [`Kernel`] and the values behind its buffers. What a group computes but
 //! nobody outside reads stays in registers.
 
+pub(crate) mod attention;
 mod custom;
 pub(crate) mod evaluate;
 mod loops;
@@ -16,6 +17,7 @@ use kiln_ir::kernel::{Kernel, LoopKernel, Stage};
 use kiln_ir::{Diagnostic, Graph, Value};
 use smallvec::SmallVec;
 
+use crate::attention::Attentions;
 use crate::classify::{Class, class};
 use crate::group::{Group, Shell};
 use crate::index::Coord;
@@ -32,6 +34,7 @@ pub(crate) struct Lowered {
 pub(crate) fn group(
     graph: &Graph,
     roots: &Roots,
+    attentions: &Attentions,
     group: &Group,
     stored: &HashSet<Value>,
 ) -> Result<Option<Lowered>, Diagnostic> {
@@ -50,6 +53,10 @@ pub(crate) fn group(
         let attempt = match group.shell {
             Shell::Loop => loops::lower(graph, group, stored, &in_memory, &space, &mut binding),
             Shell::MatMul => single::matmul(graph, group, stored, &in_memory, &mut binding),
+            Shell::Attention(kernel) => {
+                let attention = &attentions.kernels[kernel];
+                attention::lower(graph, attention, group, stored, &in_memory, &mut binding)
+            }
             Shell::Single => single::single(graph, group.members[0].value, &in_memory, &mut binding),
         };
         match attempt {

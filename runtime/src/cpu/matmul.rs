@@ -16,12 +16,13 @@ use rayon::prelude::*;
 use smallvec::SmallVec;
 
 use super::loops::Loops;
+use super::product::Matrix;
 use super::program::RawBuffer;
 use super::quantized;
 use super::scratch::Pool;
 
 /// Multiplications below which a product stays on the calling thread.
-const PARALLEL: usize = 1 << 20;
+pub(super) const PARALLEL: usize = 1 << 20;
 /// Bytes of a block of rows, at most: it stays in the second-level cache until the epilogue has done with it.
 const BLOCK_BYTES: usize = 256 << 10;
 /// Rows of a block, at least and at most. Every block goes through the whole right operand, so there should be few.
@@ -49,8 +50,8 @@ pub(super) struct MatMul {
 }
 
 /// Where an operand comes from.
-struct Operand {
-    place: Place,
+pub(super) struct Operand {
+    pub(super) place: Place,
     /// Evaluates it into scratch memory.
     pack: Option<Loops>,
     bytes: usize,
@@ -58,9 +59,9 @@ struct Operand {
 
 /// A batch of matrices in memory.
 #[derive(Clone)]
-struct Place {
+pub(super) struct Place {
     /// Which buffer; `None` for scratch memory.
-    buffer: Option<usize>,
+    pub(super) buffer: Option<usize>,
     offset: i64,
     batch: SmallVec<[i64; 6]>,
     row: isize,
@@ -68,7 +69,7 @@ struct Place {
 }
 
 impl Place {
-    fn of(buffer: Option<usize>, affine: &Affine, batch: usize) -> Place {
+    pub(super) fn of(buffer: Option<usize>, affine: &Affine, batch: usize) -> Place {
         Place {
             buffer,
             offset: affine.offset,
@@ -76,6 +77,17 @@ impl Place {
             row: affine.stride(batch) as isize,
             column: affine.stride(batch + 1) as isize,
         }
+    }
+
+    /// Matrix number `index` of a batch of `dtype`.
+    ///
+    /// # Safety
+    ///
+    /// `data` is the memory that this is a place in.
+    pub(super) unsafe fn matrix(&self, data: *const u8, batch: &[usize], index: usize, dtype: DType) -> Matrix {
+        let origin = self.origin(batch, index) * dtype.size() as isize;
+        // SAFETY: the caller's.
+        Matrix { data: unsafe { data.cast_mut().offset(origin) }, row: self.row, column: self.column }
     }
 
     /// The element at the origin of matrix number `index`, in row-major order of the batch.
@@ -107,12 +119,7 @@ const SPARE: Reg = Reg(u32::MAX);
 
 impl MatMul {
     pub(super) fn new(kernel: &MatMulKernel) -> MatMul {
-        let dtype = match kernel.dtype {
-            DType::F16 | DType::BF16 => DType::F32,
-            DType::F32 | DType::F64 | DType::I8 | DType::U8 | DType::I32 | DType::U32 | DType::I64 | DType::Bool => {
-                kernel.dtype
-            }
-        };
+        let dtype = wide(kernel.dtype);
         let sums = match kernel.precision {
             Precision::Full | Precision::Tf32 => dtype,
             Precision::Wide => kernel.accumulate,
@@ -125,8 +132,8 @@ impl MatMul {
             dtype,
             sums,
             buffers: kernel.buffers.len(),
-            lhs: operand(kernel, &kernel.lhs, [kernel.m, kernel.k], dtype),
-            rhs: operand(kernel, &kernel.rhs, [kernel.k, kernel.n], dtype),
+            lhs: Operand::new(&kernel.buffers, &kernel.batch, [kernel.m, kernel.k], &kernel.lhs, kernel.dtype),
+            rhs: Operand::new(&kernel.buffers, &kernel.batch, [kernel.k, kernel.n], &kernel.rhs, kernel.dtype),
             product,
             block: block.filter(|_| epilogue.is_some()),
             epilogue,
@@ -143,8 +150,8 @@ impl MatMul {
         }
         // SAFETY: the caller's; scratch memory has the size of what is written to it.
         unsafe {
-            self.packed(&self.lhs, buffers, |lhs| {
-                self.packed(&self.rhs, buffers, |rhs| match &self.epilogue {
+            self.lhs.with(&self.pool, buffers, self.buffers, |lhs| {
+                self.rhs.with(&self.pool, buffers, self.buffers, |rhs| match &self.epilogue {
                     None => self.multiply(lhs, rhs, buffers[self.product.buffer.unwrap_or(0)].data),
                     Some(epilogue) if self.block.is_some() => self.in_blocks(lhs, rhs, buffers, epilogue),
                     Some(epilogue) => self.pool.with(count * self.sums.size(), |product| {
@@ -153,19 +160,6 @@ impl MatMul {
                     }),
                 });
             });
-        }
-    }
-
-    /// Lends an operand's memory to `body`, evaluated where it has to be.
-    unsafe fn packed(&self, operand: &Operand, buffers: &[RawBuffer], body: impl FnOnce(*const u8)) {
-        match (&operand.pack, operand.place.buffer) {
-            (None, Some(buffer)) => body(buffers[buffer].data),
-            (None, None) => body(std::ptr::NonNull::<u64>::dangling().as_ptr().cast()),
-            (Some(pack), _) => self.pool.with(operand.bytes, |memory| {
-                // SAFETY: the caller's; the memory holds the whole operand.
-                unsafe { pack.run(&with_extra(buffers, self.buffers, memory)) };
-                body(memory.data);
-            }),
         }
     }
 
@@ -336,28 +330,62 @@ fn is_float(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::F64)
 }
 
-fn operand(kernel: &MatMulKernel, operand: &MatrixOperand, [rows, columns]: [usize; 2], dtype: DType) -> Operand {
-    let batch = kernel.batch.len();
-    if let (Some((buffer, affine)), true) = (operand.plain(), is_float(kernel.dtype)) {
-        return Operand { place: Place::of(Some(buffer.0 as usize), affine, batch), pack: None, bytes: 0 };
+impl Operand {
+    /// An operand of `stored` dtype, which is widened where it is a 16-bit float.
+    pub(super) fn new(
+        buffers: &[Buffer],
+        batch: &[usize],
+        [rows, columns]: [usize; 2],
+        operand: &MatrixOperand,
+        stored: DType,
+    ) -> Operand {
+        if let (Some((buffer, affine)), true) = (operand.plain(), is_float(stored)) {
+            return Operand { place: Place::of(Some(buffer.0 as usize), affine, batch.len()), pack: None, bytes: 0 };
+        }
+        let affine = dense(batch, rows, columns);
+        let place = Place::of(None, &affine, batch.len());
+        let outer: SmallVec<[usize; 6]> = batch.iter().copied().chain([rows, columns]).collect();
+        let len = outer.iter().product();
+        if len == 0 {
+            return Operand { place, pack: None, bytes: 0 };
+        }
+        let dtype = wide(stored);
+        let mut block = operand.block.clone();
+        let mut value = operand.value;
+        if stored != dtype {
+            block.instructions.push(Instruction { result: SPARE, dtype, operation: Operation::Cast(value) });
+            value = SPARE;
+        }
+        let scratch = BufferIndex(buffers.len() as u32);
+        block.stores.push(Store { buffer: scratch, address: affine, value });
+        let pack = Loops::new(&map(buffers, outer, block, Buffer { dtype, len, access: Access::Write }));
+        Operand { place, pack: Some(pack), bytes: len * dtype.size() }
     }
-    let affine = dense(&kernel.batch, rows, columns);
-    let place = Place::of(None, &affine, batch);
-    let outer: SmallVec<[usize; 6]> = kernel.batch.iter().copied().chain([rows, columns]).collect();
-    let len = outer.iter().product();
-    if len == 0 {
-        return Operand { place, pack: None, bytes: 0 };
+
+    /// Lends its memory to `body`, evaluated where it has to be. `count` is how many buffers the kernel has.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Loops::run`].
+    pub(super) unsafe fn with(&self, pool: &Pool, buffers: &[RawBuffer], count: usize, body: impl FnOnce(*const u8)) {
+        match (&self.pack, self.place.buffer) {
+            (None, Some(buffer)) => body(buffers[buffer].data),
+            (None, None) => body(std::ptr::NonNull::<u64>::dangling().as_ptr().cast()),
+            (Some(pack), _) => pool.with(self.bytes, |memory| {
+                // SAFETY: the caller's; the memory holds the whole operand.
+                unsafe { pack.run(&with_extra(buffers, count, memory)) };
+                body(memory.data);
+            }),
+        }
     }
-    let mut block = operand.block.clone();
-    let mut value = operand.value;
-    if kernel.dtype != dtype {
-        block.instructions.push(Instruction { result: SPARE, dtype, operation: Operation::Cast(value) });
-        value = SPARE;
+}
+
+/// The dtype in which elements are multiplied: 16-bit floats are widened.
+pub(super) fn wide(dtype: DType) -> DType {
+    match dtype {
+        DType::F16 | DType::BF16 => DType::F32,
+        DType::F32 | DType::F64 | DType::I8 | DType::U8 | DType::I32 | DType::U32 | DType::I64 | DType::Bool => dtype,
     }
-    let scratch = BufferIndex(kernel.buffers.len() as u32);
-    block.stores.push(Store { buffer: scratch, address: affine, value });
-    let pack = Loops::new(&map(kernel, outer, block, Buffer { dtype, len, access: Access::Write }));
-    Operand { place, pack: Some(pack), bytes: len * dtype.size() }
 }
 
 /// Rows per block of a product that is cut into such, by its extents alone: then its sums do not depend on the number of threads.
@@ -375,7 +403,7 @@ fn block(kernel: &MatMulKernel, sums: DType) -> Option<usize> {
 }
 
 /// Cuts an axis of an affine map's space in two: blocks of so many points.
-fn cut(affine: &mut Affine, axis: usize, points: usize) {
+pub(super) fn cut(affine: &mut Affine, axis: usize, points: usize) {
     if axis < affine.strides.len() {
         let stride = affine.strides[axis];
         affine.strides.insert(axis, stride * points as i64);
@@ -433,7 +461,7 @@ fn epilogue(kernel: &MatMulKernel, dtype: DType, rows: Option<usize>) -> (Place,
     block.stores.extend_from_slice(stores);
     let Some(rows) = rows else {
         let len = outer.iter().product();
-        let loops = Loops::new(&map(kernel, outer, block, Buffer { dtype, len, access: Access::Read }));
+        let loops = Loops::new(&map(&kernel.buffers, outer, block, Buffer { dtype, len, access: Access::Read }));
         return (place, Some(loops));
     };
     cut_all(&mut block, batch, rows);
@@ -443,12 +471,12 @@ fn epilogue(kernel: &MatMulKernel, dtype: DType, rows: Option<usize>) -> (Place,
     }
     let outer: SmallVec<[usize; 6]> = kernel.batch.iter().copied().chain([kernel.m / rows, rows, kernel.n]).collect();
     let len = rows * kernel.n;
-    let kernel = map(kernel, outer, block, Buffer { dtype, len, access: Access::Read });
+    let kernel = map(&kernel.buffers, outer, block, Buffer { dtype, len, access: Access::Read });
     (place, Some(Loops::in_parts(&kernel, batch + 1)))
 }
 
 /// A map over the kernel's buffers and scratch memory.
-fn map(kernel: &MatMulKernel, outer: SmallVec<[usize; 6]>, block: Block, scratch: Buffer) -> LoopKernel {
-    let buffers = kernel.buffers.iter().cloned().chain([scratch]).collect();
+fn map(buffers: &[Buffer], outer: SmallVec<[usize; 6]>, block: Block, scratch: Buffer) -> LoopKernel {
+    let buffers = buffers.iter().cloned().chain([scratch]).collect();
     LoopKernel { buffers, outer, inner: SmallVec::new(), stages: vec![Stage::Point(block)] }
 }

@@ -4,7 +4,8 @@
 //! lanes that was compiled for this element type and this machine. A run then only walks tiles and calls loops; it allocates nothing of
 //! tensor size, and a small kernel stays on the calling thread.
 //!
-//! - `prepared.rs`: the way in; `loops.rs`: map, reduce and row kernels; `matmul.rs`, `scan.rs`, `scatter.rs`: the other forms
+//! - `prepared.rs`: the way in; `loops.rs`: map, reduce and row kernels; `matmul.rs`, `attention/`, `scan.rs`, `scatter.rs`: the other forms;
+//!   `product.rs`: products on one thread
 //! - `space.rs`: the axes of a kernel, merged; `tiling.rs`: which of them a tile covers; `reuse.rs`: what is kept along a row;
 //!   `ahead.rs`: what the next tile reads
 //! - `program.rs`: a block as steps over strips; `compile.rs`: how a block becomes one, `pairs.rs`: two instructions at a time; `scratch.rs`: the memory of strips, per thread
@@ -14,12 +15,14 @@
 //! first run (affine ones) or held inside its buffer when used (guarded and computed ones).
 
 mod ahead;
+mod attention;
 mod compile;
 mod lanes;
 mod loops;
 mod matmul;
 mod pairs;
 mod prepared;
+mod product;
 mod program;
 mod quantized;
 mod reuse;

@@ -2,6 +2,7 @@
 
 use kiln_ir::kernel::{Access, Affine, Block, Buffer, Kernel, Operation, Stage};
 
+use super::attention::Attention;
 use super::loops::Loops;
 use super::matmul::MatMul;
 use super::program::RawBuffer;
@@ -20,6 +21,7 @@ pub(crate) struct Prepared {
 enum Form {
     Loop(Box<Loops>),
     MatMul(Box<MatMul>),
+    Attention(Box<Attention>),
     Scan(Box<Scan>),
     Scatter(Box<Scatter>),
 }
@@ -36,6 +38,7 @@ impl Prepared {
         let form = match kernel {
             Kernel::Loop(kernel) => Form::Loop(Box::new(Loops::new(kernel))),
             Kernel::MatMul(kernel) => Form::MatMul(Box::new(MatMul::new(kernel))),
+            Kernel::Attention(kernel) => Form::Attention(Box::new(Attention::new(kernel))),
             Kernel::Scan(kernel) => Form::Scan(Box::new(Scan::new(kernel))),
             Kernel::Scatter(kernel) => Form::Scatter(Box::new(Scatter::new(kernel))),
             Kernel::Custom(kernel) => panic!("`{}` is a function of the user's, which the executor calls", kernel.name),
@@ -61,6 +64,7 @@ impl Prepared {
             match &self.form {
                 Form::Loop(kernel) => kernel.run(buffers),
                 Form::MatMul(kernel) => kernel.run(buffers),
+                Form::Attention(kernel) => kernel.run(buffers),
                 Form::Scan(kernel) => kernel.run(buffers),
                 Form::Scatter(kernel) => kernel.run(buffers),
             }
@@ -101,6 +105,11 @@ fn check_addresses(kernel: &Kernel) {
             check_block(&kernel.lhs.block, buffers, &join(&[&kernel.batch, &[kernel.m, kernel.k]]));
             check_block(&kernel.rhs.block, buffers, &join(&[&kernel.batch, &[kernel.k, kernel.n]]));
             check_block(&kernel.epilogue, buffers, &join(&[&kernel.batch, &[kernel.m, kernel.n]]));
+        }
+        Kernel::Attention(kernel) => {
+            for (block, space, _) in kernel.blocks() {
+                check_block(block, buffers, &kernel.extents(space));
+            }
         }
         Kernel::Scan(kernel) => {
             let space = join(&[&kernel.outer, &[kernel.extent]]);

@@ -12,6 +12,7 @@
 //! Every access goes through here, so this is also where a launch's traffic is seen: [`run_plan_counted`] tells how many different elements
 //! it loaded and stored, which is what [`Launch::bytes`] is to say beforehand.
 
+mod attention;
 mod memory;
 mod space;
 
@@ -130,6 +131,7 @@ impl<'a> Run<'a> {
         match kernel {
             Kernel::Loop(kernel) => self.loops(kernel),
             Kernel::MatMul(kernel) => self.matmul(kernel),
+            Kernel::Attention(kernel) => self.attention(kernel),
             Kernel::Scan(kernel) => self.scan(kernel),
             Kernel::Scatter(kernel) => self.scatter(kernel),
             Kernel::Custom(kernel) => Err(format!("runs `{}`, whose function is no part of the plan", kernel.name)),

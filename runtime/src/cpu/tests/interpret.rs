@@ -19,6 +19,7 @@ pub(super) fn interpret(kernel: &Kernel, buffers: &mut [Elements]) {
         Kernel::Loop(kernel) => run_loop(kernel, buffers),
         Kernel::MatMul(kernel) => run_matmul(kernel, buffers),
         Kernel::Scan(kernel) => run_scan(kernel, buffers),
+        Kernel::Attention(_) => panic!("attention is tested against whole graphs"),
         Kernel::Scatter(kernel) => run_scatter(kernel, buffers),
         Kernel::Custom(kernel) => panic!("`{}` is a function, which the executor calls", kernel.name),
     }
