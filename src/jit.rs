@@ -1,6 +1,7 @@
 //! `jit`: a function of tensors, compiled when it is called.
 
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use kiln_capture::Tensor;
 use kiln_ir::Loc;
@@ -11,7 +12,7 @@ use kiln_runtime::{Argument, Array, Device};
 use crate::cache::{CacheStatistics, Signature};
 use crate::compiled::{Check, Compiler, Entry, Parts, capture, hollow, named};
 use crate::verify::Verify;
-use crate::{Feed, Report, Result};
+use crate::{Feed, Profile, Report, Result};
 
 /// A function of tensors that is captured and compiled once for each signature it is called with. Made by [`jit`].
 ///
@@ -62,13 +63,7 @@ where
     }
 
     fn run<I: Feed<A>>(&self, arguments: I, loc: Loc) -> Result<With<O, Tensor, Array>> {
-        let mut structure = Structure::default();
-        arguments.describe(&mut structure);
-        let mut arrays = Vec::new();
-        arguments.arrays(&self.compiler.device, &mut arrays)?;
-        let mut signature = Signature { state: Structure::default(), arguments: structure, types: Vec::new() };
-        signature.types = self.compiler.types(&arrays.iter().collect::<Vec<_>>(), || signature.names())?;
-        let entry = self.compiler.entry(signature, |signature| self.capture(signature, &arguments, loc))?;
+        let (entry, arrays) = self.prepared(arguments, loc)?;
         if let Some(verifier) = &entry.verifier {
             verifier.check(&arrays.iter().collect::<Vec<_>>())?;
         }
@@ -77,6 +72,43 @@ where
         let extras = self.compiler.split(&entry, results, own)?;
         self.compiler.show(&entry, &extras.taps);
         Ok(filled::<O>(&entry.template, extras.results))
+    }
+
+    /// The compiled capture for these arguments, and their arrays.
+    fn prepared<I: Feed<A>>(&self, arguments: I, loc: Loc) -> Result<(Arc<Entry<With<O, Tensor, Hole>>>, Vec<Array>)> {
+        let mut structure = Structure::default();
+        arguments.describe(&mut structure);
+        let mut arrays = Vec::new();
+        arguments.arrays(&self.compiler.device, &mut arrays)?;
+        let mut signature = Signature { state: Structure::default(), arguments: structure, types: Vec::new() };
+        signature.types = self.compiler.types(&arrays.iter().collect::<Vec<_>>(), || signature.names())?;
+        let entry = self.compiler.entry(signature, |signature| self.capture(signature, &arguments, loc))?;
+        Ok((entry, arrays))
+    }
+
+    /// Times the function on these arguments, kernel by kernel: the medians of `runs` runs.
+    ///
+    /// ```
+    /// use kiln::prelude::*;
+    /// let device = Device::cpu();
+    /// let f = jit(&device, |x: Tensor| x.matmul(&x).softmax(1));
+    /// let profile = f.profile(Array::from_vec(&device, vec![0.01f32; 64 * 64], [64, 64])?, 5)?;
+    /// println!("{profile}");
+    /// assert_eq!(profile.kernels.len(), f.report().launches());
+    /// # Ok::<(), kiln::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Jit::call`].
+    #[track_caller]
+    pub fn profile<I: Feed<A>>(&self, arguments: I, runs: usize) -> Result<Profile> {
+        let loc = Loc::caller();
+        let timed = || {
+            let (entry, arrays) = self.prepared(arguments, loc)?;
+            Ok(Profile { report: self.report(), ..crate::profile(&entry.executable, &arrays, runs)? })
+        };
+        timed().map_err(|error: crate::Error| error.called_at(loc))
     }
 
     fn capture<I: Feed<A>>(

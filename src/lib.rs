@@ -29,6 +29,7 @@ mod jit;
 pub mod nn;
 pub mod optim;
 pub mod prelude;
+mod profile;
 pub mod random;
 mod report;
 mod reproduce;
@@ -60,7 +61,8 @@ pub use kiln_ir::{Backend, Code, CustomOps, DType, HostData, Shape, TensorType};
 pub use kiln_passes as passes;
 pub use kiln_passes::Options;
 pub use kiln_runtime as runtime;
-pub use kiln_runtime::{Array, Device, Element, Executable, IntoArray};
+pub use kiln_runtime::{Array, Ceilings, Device, Element, Executable, IntoArray};
+pub use profile::{Bottleneck, KernelTime, Profile, Span, profile};
 pub use report::{CopyReport, Explain, Holds, KernelReport, Lifetime, Place, Quantity, Report, SCHEMA_VERSION};
 pub use step::{Step, step};
 #[cfg(feature = "wgpu")]

@@ -1,6 +1,7 @@
 //! `step`: a function that takes a state and gives the next one, updated in place.
 
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use kiln_capture::Tensor;
 use kiln_ir::Loc;
@@ -11,8 +12,9 @@ use kiln_runtime::{Argument, Array, Device};
 use crate::cache::{CacheStatistics, Signature};
 use crate::compiled::{Check, Compiler, Entry, Parts, Previous, capture, hollow, named};
 use crate::jit::{Data, filled};
+use crate::profile::profile_step;
 use crate::verify::Verify;
-use crate::{Feed, Report, Result};
+use crate::{Feed, Profile, Report, Result};
 
 type Templates<S, O> = (With<S, Tensor, Hole>, With<O, Tensor, Hole>);
 
@@ -71,6 +73,23 @@ where
     }
 
     fn run<I: Feed<A>>(&self, state: &mut Data<S>, arguments: I, loc: Loc) -> Result<With<O, Tensor, Array>> {
+        let (entry, arrays) = self.prepared(state, arguments, loc)?;
+        if let Some(verifier) = &entry.verifier {
+            verifier.check(&state.leaves().into_iter().chain(&arrays).collect::<Vec<_>>())?;
+        }
+        match (self.compiler.previous, self.compiler.check) {
+            (Previous::Overwrite, Check::Nothing) => self.run_in_place(&entry, state, arrays),
+            (Previous::Keep, _) | (_, Check::Finite) => self.run_beside(&entry, state, arrays),
+        }
+    }
+
+    /// The compiled capture for this state and these arguments, and the arguments' arrays.
+    fn prepared<I: Feed<A>>(
+        &self,
+        state: &Data<S>,
+        arguments: I,
+        loc: Loc,
+    ) -> Result<(Arc<Entry<Templates<S, O>>>, Vec<Array>)> {
         let mut structure = Structure::default();
         arguments.describe(&mut structure);
         let mut arrays = Vec::new();
@@ -79,13 +98,35 @@ where
         let leaves: Vec<&Array> = state.leaves().into_iter().chain(&arrays).collect();
         signature.types = self.compiler.types(&leaves, || signature.names())?;
         let entry = self.compiler.entry(signature, |signature| self.capture(signature, state, &arguments, loc))?;
-        if let Some(verifier) = &entry.verifier {
-            verifier.check(&state.leaves().into_iter().chain(&arrays).collect::<Vec<_>>())?;
-        }
-        match (self.compiler.previous, self.compiler.check) {
-            (Previous::Overwrite, Check::Nothing) => self.run_in_place(&entry, state, arrays),
-            (Previous::Keep, _) | (_, Check::Finite) => self.run_beside(&entry, state, arrays),
-        }
+        Ok((entry, arrays))
+    }
+
+    /// Times the step, kernel by kernel: the medians of `runs` runs on a copy of the state, which is updated in place from run to run as it
+    /// would be in training. The state itself stays as it is.
+    ///
+    /// ```
+    /// use kiln::prelude::*;
+    /// let device = Device::cpu();
+    /// let counter = step(&device, |count: Tensor, by: Tensor| (count + by, ()));
+    /// let mut count = Array::new(&device, [0.0f32; 100])?;
+    /// let profile = counter.profile(&count, 1.0, 5)?;
+    /// println!("{profile}");
+    /// profile.save_trace(std::env::temp_dir().join("counter.json"))?;
+    /// assert_eq!(count.to_vec::<f32>()?, [0.0; 100]);
+    /// # Ok::<(), kiln::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Step::call`]; the state is as it was.
+    #[track_caller]
+    pub fn profile<I: Feed<A>>(&self, state: &Data<S>, arguments: I, runs: usize) -> Result<Profile> {
+        let loc = Loc::caller();
+        let timed = || {
+            let (entry, arrays) = self.prepared(state, arguments, loc)?;
+            profile_step(&entry.executable, self.report(), &state.leaves(), &arrays, runs)
+        };
+        timed().map_err(|error: crate::Error| error.called_at(loc))
     }
 
     /// Lends the state's arrays to the run; they are put back where nothing was run.

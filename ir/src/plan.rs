@@ -217,10 +217,25 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Bytes of the plan's own memory: slots, constants and outputs. Arguments belong to the caller.
+    /// Bytes that a run takes beside its arguments: slots, constants, and results in memory of their own. A result that is written over a
+    /// donated argument takes none.
     pub fn peak_bytes(&self) -> usize {
-        let owned =
-            self.buffers.iter().filter(|buffer| matches!(buffer.source, Source::Constant(_) | Source::Output(_)));
+        let lent = self.buffers.iter().filter_map(|buffer| buffer.donated_to);
+        let lent: std::collections::HashSet<usize> = lent.collect();
+        self.owned_bytes(|output| !lent.contains(&output))
+    }
+
+    /// Bytes that a run takes where no argument is donated, or other handles to all of them live: [`Plan::peak_bytes`] and every result.
+    pub fn most_bytes(&self) -> usize {
+        self.owned_bytes(|_| true)
+    }
+
+    fn owned_bytes(&self, own: impl Fn(usize) -> bool) -> usize {
+        let owned = self.buffers.iter().filter(|buffer| match buffer.source {
+            Source::Constant(_) => true,
+            Source::Output(output) => own(output),
+            Source::Input(_) | Source::Slot(_) => false,
+        });
         self.slots.iter().sum::<usize>() + owned.map(|buffer| buffer.ty.num_bytes()).sum::<usize>()
     }
 

@@ -15,10 +15,12 @@
 
 mod attention;
 mod classify;
+mod fault;
 mod footprint;
 mod group;
 mod index;
 mod inline;
+mod isolate;
 mod ledger;
 mod lower;
 mod memory;
@@ -37,6 +39,7 @@ use kiln_ir::plan::Plan;
 use kiln_ir::{Code, Diagnostic, Graph, Op, Value, verify};
 
 pub use inline::inline;
+pub use isolate::Isolated;
 pub use options::{Fusion, Limits, Options, Reuse};
 pub use simplify::{REWRITES, Rewrite, simplify};
 pub use trace::{Bound, Traced};
@@ -125,6 +128,9 @@ pub fn compile_traced(
         let Some(mut lowered) = lower::group(&graph, &roots, &attentions, group, &stored)? else {
             continue;
         };
+        if options.fault == Some(placed.len()) {
+            fault::inject(Arc::make_mut(&mut lowered.kernel));
+        }
         lowered.kernel = shared.entry(lowered.kernel.clone()).or_insert(lowered.kernel).clone();
         let members: Vec<Value> = group.members.iter().map(|member| member.value).collect();
         let target = match &graph.node(members[0]).op {

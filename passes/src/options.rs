@@ -15,6 +15,9 @@ pub struct Options {
     pub limits: Limits,
     /// The custom ops that the graph may name. One with a kernel for the graph's backend is run by it, any other by its body.
     pub customs: CustomOps,
+    /// For tests of what finds mistakes: the launch of this number stores other values than it should.
+    #[doc(hidden)]
+    pub fault: Option<usize>,
 }
 
 impl Default for Options {
@@ -25,6 +28,7 @@ impl Default for Options {
             reuse: Reuse::On,
             limits: Limits::cpu(),
             customs: CustomOps::new(),
+            fault: None,
         }
     }
 }

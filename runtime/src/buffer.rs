@@ -54,7 +54,7 @@ impl Storage {
 
 impl Drop for Storage {
     fn drop(&mut self) {
-        self.pool.give_back(std::mem::take(&mut self.chunks));
+        self.pool.give_back(std::mem::take(&mut self.chunks), self.bytes);
     }
 }
 
@@ -76,13 +76,18 @@ pub(crate) struct OutOfMemory {
     pub(crate) available: usize,
 }
 
-/// How much memory a device holds and how it came by it. All sizes are in bytes.
+/// How much memory a device holds and how it came by it. All sizes are in bytes. Buffers come in size classes, up to an eighth larger than what
+/// was asked for: `live`, `peak` and `cached` are what is held, `used` and `peak_used` what was asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolStatistics {
     /// Held by arrays and running plans now.
     pub live: usize,
     /// The most that was ever live.
     pub peak: usize,
+    /// Asked for by those that are live now.
+    pub used: usize,
+    /// The most that was ever used.
+    pub peak_used: usize,
     /// Kept for reuse.
     pub cached: usize,
     /// Buffers asked of the system so far.
@@ -137,7 +142,7 @@ impl Pool {
     pub(crate) fn acquire(self: &Arc<Pool>, bytes: usize, contents: Contents) -> Result<Storage, OutOfMemory> {
         let class = size_class(bytes).ok_or_else(|| self.state().refusal(bytes))?;
         // Taken in a statement of its own, so that the lock is released before memory is cleared or asked for.
-        let kept = self.state().take(class);
+        let kept = self.state().take(class, bytes);
         let chunks = match kept {
             Some(mut kept) => {
                 if contents == Contents::Zero {
@@ -163,13 +168,14 @@ impl Pool {
                 return Err(state.refusal(bytes));
             }
             state.statistics.allocations += 1;
-            state.enter(wanted);
+            state.enter(wanted, bytes);
         }
         drop(unused);
         let mut chunks = Vec::new();
         if chunks.try_reserve_exact(class).is_err() {
             let mut state = self.state();
             state.statistics.live -= wanted;
+            state.statistics.used -= bytes;
             return Err(state.refusal(bytes));
         }
         in_large_pages(&mut chunks);
@@ -177,10 +183,11 @@ impl Pool {
         Ok(chunks)
     }
 
-    fn give_back(&self, chunks: Vec<Chunk>) {
+    fn give_back(&self, chunks: Vec<Chunk>, used: usize) {
         let bytes = chunks.len() * ALIGNMENT;
         let mut state = self.state();
         state.statistics.live -= bytes;
+        state.statistics.used -= used;
         if state.statistics.cached + bytes <= state.cache_limit {
             state.statistics.cached += bytes;
             state.free.entry(chunks.len()).or_default().push(chunks);
@@ -222,17 +229,20 @@ impl Pool {
 }
 
 impl State {
-    fn take(&mut self, class: usize) -> Option<Vec<Chunk>> {
+    fn take(&mut self, class: usize, used: usize) -> Option<Vec<Chunk>> {
         let kept = self.free.get_mut(&class)?.pop()?;
         self.statistics.cached -= class * ALIGNMENT;
         self.statistics.reuses += 1;
-        self.enter(class * ALIGNMENT);
+        self.enter(class * ALIGNMENT, used);
         Some(kept)
     }
 
-    fn enter(&mut self, bytes: usize) {
-        self.statistics.live += bytes;
-        self.statistics.peak = self.statistics.peak.max(self.statistics.live);
+    fn enter(&mut self, bytes: usize, used: usize) {
+        let statistics = &mut self.statistics;
+        statistics.live += bytes;
+        statistics.peak = statistics.peak.max(statistics.live);
+        statistics.used += used;
+        statistics.peak_used = statistics.peak_used.max(statistics.used);
     }
 
     fn fits(&self, bytes: usize) -> bool {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use kiln_ir::{Backend, Code, Diagnostic};
 
+use crate::Ceilings;
 use crate::buffer::{Pool, PoolStatistics};
 
 /// Where arrays live and plans run; a cheap handle, `clone` shares.
@@ -86,6 +87,15 @@ impl Device {
     /// Sets how many bytes may be in use and kept together; all of the machine's memory at the start. Beyond it K0704 is raised.
     pub fn set_memory_limit(&self, bytes: usize) {
         self.0.pool.set_limit(bytes);
+    }
+
+    /// How fast it copies and multiplies at best. Measured at the first call of the process, which takes about a tenth of a second; `None` for
+    /// the reference interpreter, which is not meant to be fast.
+    pub fn ceilings(&self) -> Option<Ceilings> {
+        match self.backend() {
+            Backend::Cpu => Some(Ceilings::of_cpu()),
+            Backend::NdArray | Backend::Wgpu | Backend::Cuda => None,
+        }
     }
 
     /// Waits until all work on the device is done. Calls on the CPU return when they are.

@@ -20,6 +20,7 @@ mod signature;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use kiln_ir::plan::Plan;
 use kiln_ir::{Code, CustomOps, Diagnostic, Diagnostics, Graph, HostData, Result, TensorType};
@@ -119,6 +120,15 @@ pub struct Executable {
     signature: Signature,
     code: Executed,
     statistics: Mutex<RunStatistics>,
+}
+
+/// What a run tells while it goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Moment {
+    /// The first step begins.
+    Begun,
+    /// A step is done.
+    Done,
 }
 
 enum Executed {
@@ -239,7 +249,7 @@ impl Executable {
             return Err(RunError { diagnostics, arguments });
         }
         let (results, copied) = match &self.code {
-            Executed::Plan(program) => program.run(arguments, &self.device)?,
+            Executed::Plan(program) => program.run(arguments, &self.device, |_| {})?,
             Executed::Reference(program) => match self.interpret(&program.0, &program.1, &arguments) {
                 Ok(results) => (results, Vec::new()),
                 Err(diagnostics) => return Err(RunError { diagnostics, arguments }),
@@ -247,6 +257,28 @@ impl Executable {
         };
         self.count(&copied);
         Ok(results)
+    }
+
+    /// [`Executable::try_run`] that tells when each step of the plan was done, from the start of its first one. The reference interpreter has
+    /// no steps.
+    ///
+    /// # Errors
+    ///
+    /// As [`Executable::try_run`].
+    pub fn try_run_timed(&self, arguments: Vec<Argument>) -> Result<(Vec<Array>, Vec<Duration>), RunError> {
+        let Executed::Plan(program) = &self.code else { return Ok((self.try_run(arguments)?, Vec::new())) };
+        if let Err(diagnostics) = self.signature.check(&arguments, &self.device) {
+            return Err(RunError { diagnostics, arguments });
+        }
+        let mut done = Vec::with_capacity(program.plan().steps.len());
+        let mut begun = None;
+        // Arguments are bound before the first step begins; that is no kernel's time.
+        let (results, copied) = program.run(arguments, &self.device, |moment| match moment {
+            Moment::Begun => begun = Some(Instant::now()),
+            Moment::Done => done.push(begun.map(|begun| begun.elapsed()).unwrap_or_default()),
+        })?;
+        self.count(&copied);
+        Ok((results, done))
     }
 
     fn interpret(&self, graph: &Graph, customs: &CustomOps, arguments: &[Argument]) -> Result<Vec<Array>> {

@@ -5,6 +5,7 @@
 
 mod array;
 mod buffer;
+mod ceiling;
 pub mod cpu;
 mod custom;
 mod device;
@@ -14,6 +15,7 @@ pub mod reference;
 
 pub use array::{Array, IntoArray};
 pub use buffer::PoolStatistics;
+pub use ceiling::Ceilings;
 pub use custom::run_cpu_function;
 pub use device::{Device, available, unsupported};
 pub use element::Element;

@@ -32,6 +32,7 @@ use crate::compiled::Entry;
 pub use counts::{Explain, Holds, Quantity};
 pub use json::SCHEMA_VERSION;
 pub use lifetime::{Lifetime, Place};
+pub(crate) use timeline::live;
 
 /// One launch of a compiled function.
 #[derive(Clone, Debug, PartialEq)]

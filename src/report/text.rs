@@ -86,7 +86,7 @@ impl Report {
     }
 
     /// The lines of one kernel: each file once, with its line numbers.
-    pub(super) fn lines(&self, locs: &[Loc]) -> String {
+    pub(crate) fn lines(&self, locs: &[Loc]) -> String {
         let mut files: Vec<(String, Vec<String>)> = Vec::new();
         for &loc in locs {
             let (Some((line, _)), Some(file)) = (loc.line_column(), self.file(loc)) else { continue };

@@ -22,7 +22,7 @@ struct Row<'a> {
 }
 
 /// The bytes of planned memory whose contents matter at each launch.
-pub(super) fn live(report: &Report) -> Vec<u64> {
+pub(crate) fn live(report: &Report) -> Vec<u64> {
     let mut live = vec![0u64; report.launches()];
     for buffer in report.memory.iter().filter(|buffer| buffer.is_planned()) {
         for bytes in live.iter_mut().take(buffer.last + 1).skip(buffer.first) {

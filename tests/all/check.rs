@@ -8,23 +8,19 @@
 //! - with every intermediate value as one more output. Then each node is compared on *its operands as the CPU computed them*, so errors do not
 //!   add up and no jump excuses anything.
 //!
-//! In a whole graph errors do add up, and where a float is compared or rounded to an integer they may jump. How far is found by experiment:
-//! the reference evaluates the graph a few times more, each intermediate moved by as much as [`crate::tolerance`] allows there. An element of
-//! an output may differ by a small multiple of what that does to it. Where it makes a number an infinity or changes an integer, the element
-//! stands at an edge and is *skipped*; [`Report`] counts.
+//! In a whole graph errors do add up, and where a float is compared or rounded to an integer they may jump: [`reference::Expected`] finds out
+//! how far. An element that stands at an edge is *skipped*; [`Report`] counts.
 
 use std::collections::HashMap;
 
-use kiln_ir::{
-    Backend, DType, Graph, GraphBuilder, HostData, Literal, Loc, Node, NodeId, Op, Output, ScalarOp, TensorType, Value,
-    rebuild,
-};
-use kiln_runtime::reference::evaluate;
+use kiln_ir::{Graph, GraphBuilder, HostData, Node, NodeId, Op, Output, ScalarOp, Value, rebuild};
+use kiln_runtime::reference;
+use kiln_runtime::reference::expected::{Signs, moved, widen};
+use kiln_runtime::reference::tolerance::{agree, bounds, ulp};
 use smallvec::smallvec;
 
 use crate::cpu::{Compiled, variants};
 use crate::data::{Source, Values, tensor};
-use crate::tolerance::{agree, bounds, ulp};
 
 /// What was compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -103,41 +99,25 @@ pub(crate) fn check_every_node(graph: &Graph, inputs: &[HostData]) {
 }
 
 /// What the reference says, and how far each element may be from it.
-struct Expected {
-    outputs: Vec<HostData>,
-    bounds: Vec<Vec<f64>>,
-}
+struct Expected(reference::Expected);
 
-/// Evaluations with moved intermediates.
+/// Evaluations with moved operands.
 const TRIALS: u64 = 4;
-
-/// How many times the largest deviation that was seen in these is allowed.
-const MARGIN: f64 = 4.0;
 
 impl Expected {
     fn of(graph: &Graph, inputs: &[HostData]) -> Expected {
-        let graph = &without_customs(graph);
-        let outputs = evaluate(graph, inputs).expect("the reference runs every checked graph");
-        let exact = evaluate_moved(graph, inputs, None);
-        let mut bounds: Vec<Vec<f64>> = exact.outputs_bounds;
-        if exact.any_freedom {
-            for trial in 0..TRIALS {
-                let moved = evaluate_moved(graph, inputs, Some(trial)).outputs;
-                for ((bounds, expected), moved) in bounds.iter_mut().zip(&outputs).zip(&moved) {
-                    widen(bounds, expected, moved, MARGIN);
-                }
-            }
-        }
-        Expected { outputs, bounds }
+        let expected = reference::Expected::of(&without_customs(graph), inputs);
+        Expected(expected.expect("the reference runs every checked graph"))
     }
 
     #[track_caller]
     fn compare(&self, graph: &Graph, inputs: &[HostData], actual: &[HostData], variant: &str) -> Report {
-        assert_eq!(actual.len(), self.outputs.len(), "number of outputs");
+        let reference::Expected { outputs, bounds } = &self.0;
+        assert_eq!(actual.len(), outputs.len(), "number of outputs");
         let mut report = Report::default();
-        for (index, (expected, actual)) in self.outputs.iter().zip(actual).enumerate() {
+        for (index, (expected, actual)) in outputs.iter().zip(actual).enumerate() {
             let name = &graph.outputs[index].name;
-            let bounds = &self.bounds[index];
+            let bounds = &bounds[index];
             compare(expected, actual, bounds, &|| {
                 format!("output {name}, {variant}\n{graph}{}", listed(graph, inputs))
             });
@@ -145,25 +125,6 @@ impl Expected {
             report.skipped += bounds.iter().filter(|bound| bound.is_infinite()).count();
         }
         report
-    }
-}
-
-/// Adds to each bound what moving did to the element; an infinity where it changed its kind.
-fn widen(bounds: &mut [f64], expected: &HostData, moved: &HostData, margin: f64) {
-    for ((bound, expected), moved) in bounds.iter_mut().zip(expected.elements()).zip(moved.elements()) {
-        if expected == moved {
-            continue;
-        }
-        let deviation = (expected.to_f64() - moved.to_f64()).abs();
-        let both_nan = expected.to_f64().is_nan() && moved.to_f64().is_nan();
-        if both_nan {
-            continue;
-        }
-        // An edge, or so near to one that a comparison would say nothing.
-        let vague = !expected.dtype().is_float()
-            || !deviation.is_finite()
-            || deviation > 0.1 * expected.to_f64().abs().max(0.01);
-        *bound = if vague { f64::INFINITY } else { bound.max(margin * deviation) };
     }
 }
 
@@ -177,84 +138,6 @@ fn compare(expected: &HostData, actual: &HostData, bounds: &[f64], place: &dyn F
             "element {index}: reference {expected:?}, CPU {actual:?}, allowed {bound:e}, in {}",
             place()
         );
-    }
-}
-
-struct Moved {
-    outputs: Vec<HostData>,
-    /// What is allowed at each output on operands that are exact.
-    outputs_bounds: Vec<Vec<f64>>,
-    /// Whether any value that other nodes read may differ at all.
-    any_freedom: bool,
-}
-
-/// Evaluates node by node; in a trial each float result is moved by as much as it may differ, up or down at random.
-fn evaluate_moved(graph: &Graph, inputs: &[HostData], trial: Option<u64>) -> Moved {
-    let mut source = Source::new(trial.unwrap_or(0));
-    let mut values: HashMap<Value, HostData> = graph.inputs.iter().copied().zip(inputs.iter().cloned()).collect();
-    let mut own: HashMap<Value, Vec<f64>> = HashMap::new();
-    let mut any_freedom = false;
-    let mut used = vec![false; graph.nodes.len()];
-    graph.nodes.iter().flat_map(|node| &node.operands).for_each(|operand| used[operand.node.index()] = true);
-    for (index, node) in graph.nodes.iter().enumerate().filter(|(_, node)| !is_input(node)) {
-        let operands: Vec<HostData> = node.operands.iter().map(|operand| values[operand].clone()).collect();
-        let mut results = apply(node, &operands);
-        let mut bounds = bounds(&node.op, &operands.iter().collect::<Vec<_>>(), &results);
-        for (result, (data, bounds)) in results.iter_mut().zip(&mut bounds).enumerate() {
-            let value = Value { node: NodeId(index as u32), result: result as u32 };
-            let lent: Vec<&HostData> = operands.iter().collect();
-            let loose = unrounded(&node.op, &lent, data).unwrap_or_else(|| vec![0.0; bounds.len()]);
-            let reaches: Vec<f64> = bounds.iter().zip(&loose).map(|(&bound, &loose)| bound.max(loose)).collect();
-            any_freedom |= used[index] && reaches.iter().any(|&reach| reach > f64::MIN_POSITIVE);
-            if trial.is_some() {
-                *data = moved(data, &reaches, &mut source);
-            }
-            values.insert(value, data.clone());
-            own.insert(value, std::mem::take(bounds));
-        }
-    }
-    let zeros = |value: Value| vec![0.0; graph.ty(value).shape.num_elements()];
-    Moved {
-        outputs: graph.outputs.iter().map(|output| values[&output.value].clone()).collect(),
-        outputs_bounds: graph
-            .outputs
-            .iter()
-            .map(|output| own.get(&output.value).cloned().unwrap_or_else(|| zeros(output.value)))
-            .collect(),
-        any_freedom,
-    }
-}
-
-fn moved(data: &HostData, reaches: &[f64], source: &mut Source) -> HostData {
-    let elements: Vec<Literal> = data
-        .elements()
-        .zip(reaches)
-        .map(|(element, &reach)| {
-            if reach <= f64::MIN_POSITIVE || !element.dtype().is_float() {
-                return element;
-            }
-            let sign = if source.next().is_multiple_of(2) { 1.0 } else { -1.0 };
-            Literal::from_f64(element.dtype(), element.to_f64() + sign * reach)
-        })
-        .collect();
-    HostData::from_literals(data.dtype(), data.shape(), &elements).expect("as many elements as before")
-}
-
-/// How far each element of a result may be from what a kernel goes on with instead, unrounded: a product in a fused multiply-add, and a
-/// 16-bit matrix product in its epilogue. `None` where the op's results are always rounded.
-fn unrounded(op: &Op, operands: &[&HostData], result: &HostData) -> Option<Vec<f64>> {
-    let dtype = result.dtype();
-    match op {
-        Op::Scalar(ScalarOp::Mul) if dtype.is_float() => {
-            let pairs = operands[0].elements().zip(operands[1].elements()).zip(result.elements());
-            let exact = |x: f64, y: f64, product: f64| x.mul_add(y, -product) == 0.0 || !product.is_finite();
-            let reach = |x: f64, y: f64, product: f64| if exact(x, y, product) { 0.0 } else { ulp(dtype, product) };
-            Some(pairs.map(|((x, y), product)| reach(x.to_f64(), y.to_f64(), product.to_f64())).collect())
-        }
-        Op::MatMul { .. } if matches!(dtype, DType::F16 | DType::BF16) => {
-            Some(result.elements().map(|element| ulp(dtype, element.to_f64())).collect())
-        }
-        _ => None,
     }
 }
 
@@ -283,12 +166,12 @@ fn widen_by_unrounded_operands(
         return;
     }
     for trial in 0..TRIALS {
-        let mut source = Source::new(trial);
+        let mut signs = Signs::new(trial);
         let shaken: Vec<HostData> = operands
             .iter()
             .zip(&loose)
             .map(|(data, loose)| {
-                loose.as_ref().map_or_else(|| data.clone(), |reaches| moved(data, reaches, &mut source))
+                loose.as_ref().map_or_else(|| data.clone(), |reaches| moved(data, reaches, &mut signs))
             })
             .collect();
         for ((bounds, expected), shaken) in bounds.iter_mut().zip(expected).zip(&apply(node, &shaken)) {
@@ -317,21 +200,7 @@ fn through_views(graph: &Graph, mut value: Value) -> Value {
 
 /// A node's results on given operands, by the reference.
 fn apply(node: &Node, operands: &[HostData]) -> Vec<HostData> {
-    let mut b = GraphBuilder::new("one op");
-    let mut inputs = Vec::new();
-    for (index, data) in operands.iter().enumerate() {
-        let ty = TensorType::new(data.dtype(), data.shape(), backend_of(node));
-        inputs.push(b.input(format!("x{index}"), ty, Loc::Unknown).expect("names differ"));
-    }
-    let id = b.add(node.op.clone(), &inputs, Loc::Unknown).expect("the op took such operands before");
-    let results: Vec<_> =
-        (0..node.types.len()).map(|r| (format!("y{r}"), Value { node: id, result: r as u32 })).collect();
-    evaluate(&b.finish(results).expect("names differ"), operands).expect("the reference runs every op")
-}
-
-/// Any backend will do for operands: a transfer goes from wherever they are.
-fn backend_of(node: &Node) -> Backend {
-    node.types.first().map_or(Backend::Cpu, |ty| ty.backend)
+    reference::expected::apply(node, operands).expect("the reference runs every op")
 }
 
 fn is_input(node: &Node) -> bool {

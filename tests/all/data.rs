@@ -84,8 +84,8 @@ pub(crate) fn edges(dtype: DType) -> Vec<Literal> {
     if dtype == DType::Bool {
         return vec![Literal::zero(dtype), Literal::one(dtype)];
     }
-    let largest = crate::tolerance::largest(dtype);
-    let least = crate::tolerance::ulp(dtype, 0.0);
+    let largest = kiln_runtime::reference::tolerance::largest(dtype);
+    let least = kiln_runtime::reference::tolerance::ulp(dtype, 0.0);
     let values =
         [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 3.0, -8.0, 1e-3, 10.0, 100.0, -100.0, 88.5, -104.0, 1e4];
     let ends = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, largest, -largest, least, -least, 1000.0 * least];

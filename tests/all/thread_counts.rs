@@ -7,7 +7,7 @@ use kiln_runtime::reference::evaluate;
 use rayon::ThreadPoolBuilder;
 
 use crate::cpu::Compiled;
-use crate::tolerance::agree;
+use kiln_runtime::reference::tolerance::agree;
 
 /// What a pool of so many threads makes of it.
 fn with_threads(threads: usize, compiled: &Compiled, inputs: &[HostData]) -> Vec<HostData> {

@@ -279,7 +279,7 @@ impl MatMul {
                     let lhs = std::slice::from_raw_parts(memory.lhs.cast::<$T>().offset(l), m * k);
                     let rhs = std::slice::from_raw_parts(memory.rhs.cast::<$T>().offset(r), k * n);
                     let product = std::slice::from_raw_parts_mut(memory.product.cast::<i32>().offset(p), m * n);
-                    quantized::multiply(lhs, rhs, product, [m, n, k], parallelism)
+                    quantized::multiply(lhs, rhs, product, [m, n, k], parallelism, &self.pool)
                 }
             };
         }

@@ -7,6 +7,8 @@
 use gemm::Parallelism;
 use rayon::prelude::*;
 
+use super::program::RawBuffer;
+use super::scratch::Pool;
 use super::vmath::Isa;
 use super::vmath::Level;
 
@@ -17,25 +19,42 @@ const COLUMNS: usize = 4;
 /// Rows that a thread takes at a time.
 const ROWS: usize = 16;
 
-/// `product = lhs * rhs` for dense row-major `[m, k]` and `[k, n]`.
+/// `product = lhs * rhs` for dense row-major `[m, k]` and `[k, n]`. The widened operands lie in memory of `pool`.
 pub(super) fn multiply<T: Copy + Into<i16> + Sync>(
     lhs: &[T],
     rhs: &[T],
     product: &mut [i32],
     [m, n, k]: [usize; 3],
     parallelism: Parallelism,
+    pool: &Pool,
 ) {
     if m * n == 0 {
         return;
     }
     let padded = k.next_multiple_of(LANES).max(LANES);
-    let rows = widened(lhs, m, padded, |row, column| row * k + column, k);
-    let columns = widened(rhs, n, padded, |column, row| row * n + column, k);
+    pool.with(m * padded * 2, |rows| {
+        pool.with(n * padded * 2, |columns| {
+            // SAFETY: each is memory of its own, of at least so many bytes, aligned for any number, and lent until the end of this; it was
+            // initialised, if with anything.
+            let (rows, columns) = unsafe {
+                let numbers =
+                    |memory: RawBuffer, count| std::slice::from_raw_parts_mut(memory.data.cast::<i16>(), count);
+                (numbers(rows, m * padded), numbers(columns, n * padded))
+            };
+            widen(lhs, rows, padded, |row, column| row * k + column, k);
+            widen(rhs, columns, padded, |column, row| row * n + column, k);
+            sum(rows, columns, product, n, padded, parallelism);
+        });
+    });
+}
+
+/// The sums of each row with every column.
+fn sum(rows: &[i16], columns: &[i16], product: &mut [i32], n: usize, padded: usize, parallelism: Parallelism) {
     let isa = Isa::best();
     let some_rows = |(index, product): (usize, &mut [i32])| {
         for (offset, product) in product.chunks_exact_mut(n).enumerate() {
             let row = index * ROWS + offset;
-            one_row(isa, &rows[row * padded..][..padded], &columns, product);
+            one_row(isa, &rows[row * padded..][..padded], columns, product);
         }
     };
     match parallelism {
@@ -44,19 +63,19 @@ pub(super) fn multiply<T: Copy + Into<i16> + Sync>(
     }
 }
 
-/// `count` rows of `k` numbers, each padded with zeros to `padded`.
-fn widened<T: Copy + Into<i16>>(
+/// Rows of `k` numbers, each padded with zeros to `padded`.
+fn widen<T: Copy + Into<i16>>(
     from: &[T],
-    count: usize,
+    rows: &mut [i16],
     padded: usize,
     at: impl Fn(usize, usize) -> usize,
     k: usize,
-) -> Vec<i16> {
-    let mut rows = vec![0; count * padded];
+) {
     for (index, row) in rows.chunks_exact_mut(padded).enumerate() {
-        row[..k].iter_mut().enumerate().for_each(|(inner, number)| *number = from[at(index, inner)].into());
+        let (numbers, padding) = row.split_at_mut(k);
+        numbers.iter_mut().enumerate().for_each(|(inner, number)| *number = from[at(index, inner)].into());
+        padding.fill(0);
     }
-    rows
 }
 
 /// A row of the product: the sums of one row with every column.
@@ -128,11 +147,13 @@ mod tests {
 
     #[test]
     fn products_are_exact_for_every_remainder() {
+        // Memory that has held other numbers serves as well as fresh memory.
+        let pool = Pool::default();
         for (m, n, k) in [(1, 1, 1), (3, 5, 31), (16, 4, 32), (17, 9, 33), (2, 7, 0), (5, 3, 100), (40, 33, 65)] {
             let (lhs, rhs) = (numbers(m * k, 1), numbers(k * n, 2));
             for parallelism in [Parallelism::None, Parallelism::Rayon(0)] {
                 let mut product = vec![7; m * n];
-                multiply(&lhs, &rhs, &mut product, [m, n, k], parallelism);
+                multiply(&lhs, &rhs, &mut product, [m, n, k], parallelism, &pool);
                 assert_eq!(product, expected(&lhs, &rhs, [m, n, k]), "{m} {n} {k}");
             }
         }
@@ -140,11 +161,11 @@ mod tests {
 
     #[test]
     fn the_largest_products_do_not_overflow_where_8_bits_would() {
-        let (m, n, k) = (2, 3, 1000);
+        let ((m, n, k), pool) = ((2, 3, 1000), Pool::default());
         let mut product = vec![0; m * n];
-        multiply(&vec![-128i8; m * k], &vec![-128i8; k * n], &mut product, [m, n, k], Parallelism::None);
+        multiply(&vec![-128i8; m * k], &vec![-128i8; k * n], &mut product, [m, n, k], Parallelism::None, &pool);
         assert_eq!(product, vec![16384 * 1000; m * n]);
-        multiply(&vec![255u8; m * k], &vec![255u8; k * n], &mut product, [m, n, k], Parallelism::None);
+        multiply(&vec![255u8; m * k], &vec![255u8; k * n], &mut product, [m, n, k], Parallelism::None, &pool);
         assert_eq!(product, vec![65025 * 1000; m * n]);
     }
 }

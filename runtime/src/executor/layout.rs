@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use super::check::check;
 use super::custom::CustomStep;
 use super::memory::out_of_memory;
-use super::{Argument, RunError};
+use super::{Argument, Moment, RunError};
 use crate::buffer::{ALIGNMENT, Contents, OutOfMemory, Storage};
 use crate::cpu::{Prepared, RawBuffer};
 use crate::{Array, Device};
@@ -83,11 +83,13 @@ impl Program {
         self.kernels.len()
     }
 
-    /// Runs with checked arguments. Gives the results and the donated arguments whose memory could not be taken.
+    /// Runs with checked arguments. Gives the results and the donated arguments whose memory could not be taken. `tell` hears
+    /// when the steps begin and when each is done; who has no use for that gives a closure that does nothing, which costs nothing.
     pub(super) fn run(
         &self,
         arguments: Vec<Argument>,
         device: &Device,
+        tell: impl FnMut(Moment),
     ) -> std::result::Result<(Vec<Array>, Vec<usize>), RunError> {
         let loans: Vec<bool> = self.outputs.iter().map(|output| is_lent(output, &arguments)).collect();
         let mut memory = match self.take_memory(&loans, device) {
@@ -100,7 +102,7 @@ impl Program {
             arguments.into_iter().map(|argument| Some(argument.into_array().into_storage())).collect();
         self.settle_loans(&mut memory, &mut inputs, &loans);
         let addresses = self.addresses(&mut memory, &inputs);
-        if let Err((step, diagnostic)) = self.walk(&addresses) {
+        if let Err((step, diagnostic)) = self.walk(&addresses, tell) {
             return Err(self.broken_off(step, diagnostic, memory, inputs, &donated, device));
         }
         Ok((self.results(memory, &inputs, device), copied))
@@ -172,8 +174,13 @@ impl Program {
     }
 
     /// Runs the steps. An error comes with the number of the step that failed.
-    fn walk(&self, addresses: &[RawBuffer]) -> std::result::Result<(), (usize, Diagnostic)> {
+    fn walk(
+        &self,
+        addresses: &[RawBuffer],
+        mut tell: impl FnMut(Moment),
+    ) -> std::result::Result<(), (usize, Diagnostic)> {
         let mut bound: SmallVec<[RawBuffer; 8]> = SmallVec::new();
+        tell(Moment::Begun);
         for (index, step) in self.steps.iter().enumerate() {
             match step {
                 Action::Launch { kernel, buffers } => {
@@ -184,6 +191,7 @@ impl Program {
                 Action::Custom(step) => step.run(addresses).map_err(|diagnostic| (index, diagnostic))?,
                 Action::Copy { from, to } => copy(addresses[*from], addresses[*to]),
             }
+            tell(Moment::Done);
         }
         Ok(())
     }

@@ -15,11 +15,10 @@ pub(super) fn out_of_memory(plan: &Plan, what: &str, refused: OutOfMemory) -> Di
         asked => format!("{asked} bytes"),
     };
     let message = format!("out of memory: asked for {asked} for {what}, {} available", refused.available);
-    let mut diagnostic = Diagnostic::new(Code::K0704, message).label(format!(
-        "`{}` needs {} bytes beside its arguments",
-        plan.name,
-        plan.peak_bytes()
-    ));
+    let (peak, most) = (plan.peak_bytes(), plan.most_bytes());
+    let kept = if most > peak { format!(", {most} where no argument is given up") } else { String::new() };
+    let needs = format!("`{}` needs {peak} bytes beside its arguments{kept}", plan.name);
+    let mut diagnostic = Diagnostic::new(Code::K0704, message).label(needs);
     let mut buffers: Vec<&PlanBuffer> = plan.buffers.iter().filter(|buffer| is_owned(buffer)).collect();
     buffers.sort_by_key(|buffer| std::cmp::Reverse(buffer.ty.num_bytes()));
     for buffer in buffers.into_iter().take(NAMED) {

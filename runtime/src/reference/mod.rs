@@ -13,10 +13,12 @@
 
 mod contract;
 mod elementwise;
+pub mod expected;
 mod index;
 mod plan;
 mod reduce;
 mod tensor;
+pub mod tolerance;
 mod view;
 
 #[cfg(test)]
@@ -27,6 +29,7 @@ use kiln_ir::{
     Backend, Code, Custom, CustomOps, Diagnostic, Graph, HostData, Loc, Node, Op, TensorType, Value, live_nodes, verify,
 };
 
+pub use expected::{Difference, Expected};
 pub use plan::{Arguments, Walk, run_plan, run_plan_counted};
 use tensor::Tensor;
 

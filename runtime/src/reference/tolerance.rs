@@ -7,16 +7,17 @@
 //!   to the sum of the absolute values ([`additions`]), because order is free. Where no order rounds, as with small whole numbers, exact.
 //! - An infinity here and a finite value there agree where the finite one is within the bound of the largest number.
 //!
-//! These are bounds for one op on the very same operands. What they come to in a whole graph is worked out in [`crate::check`].
+//! These are bounds for one op on the very same operands. What they come to in a whole graph is worked out in `expected.rs`.
 
 use kiln_ir::{
     Backend, DType, Diagnostic, Exactness, GraphBuilder, HostData, Literal, Loc, Op, ReduceKind, ScalarOp, ScanKind,
 };
 use kiln_ir::{ScatterKind, TensorType, Value};
-use kiln_runtime::reference::evaluate;
+
+use super::evaluate;
 
 /// Units in the last place by which an elementwise op's result may differ.
-pub(crate) fn ulps(op: ScalarOp, dtype: DType) -> f64 {
+pub fn ulps(op: ScalarOp, dtype: DType) -> f64 {
     if op.row().exactness == Exactness::Exact {
         return 0.0;
     }
@@ -41,7 +42,7 @@ fn unit(dtype: DType) -> f64 {
 }
 
 /// For each element of each result of `op` on `operands`, the largest error that is allowed.
-pub(crate) fn bounds(op: &Op, operands: &[&HostData], results: &[HostData]) -> Vec<Vec<f64>> {
+pub fn bounds(op: &Op, operands: &[&HostData], results: &[HostData]) -> Vec<Vec<f64>> {
     results.iter().map(|result| bounds_of_one(op, operands, result)).collect()
 }
 
@@ -193,7 +194,7 @@ fn at_most_one(b: &mut GraphBuilder, x: Value) -> Result<Value, Diagnostic> {
 }
 
 /// Distance from `|value|` to the next larger number of a float dtype; that of the largest number for infinities, 0 for NaN.
-pub(crate) fn ulp(dtype: DType, value: f64) -> f64 {
+pub fn ulp(dtype: DType, value: f64) -> f64 {
     if value.is_nan() {
         return 0.0;
     }
@@ -217,7 +218,7 @@ fn finite(value: f64, dtype: DType) -> f64 {
 }
 
 /// The largest finite number of a float dtype.
-pub(crate) fn largest(dtype: DType) -> f64 {
+pub fn largest(dtype: DType) -> f64 {
     match dtype {
         DType::F16 => 65504.0,
         DType::BF16 => f64::from(f32::from_bits(0x7f7f_0000)),
@@ -228,7 +229,7 @@ pub(crate) fn largest(dtype: DType) -> f64 {
 }
 
 /// Whether a backend's element agrees with the reference's within `bound`.
-pub(crate) fn agree(expected: Literal, actual: Literal, bound: f64) -> bool {
+pub fn agree(expected: Literal, actual: Literal, bound: f64) -> bool {
     if expected == actual {
         return true;
     }
@@ -248,41 +249,46 @@ pub(crate) fn agree(expected: Literal, actual: Literal, bound: f64) -> bool {
     near != far && (near - far).abs() <= bound || (near == far && bound > 0.0)
 }
 
-#[test]
-fn an_ulp_is_the_distance_to_the_next_number() {
-    for value in [1.0f32, 1.5, 3.0e38, 1e-40, 0.0, 1e-45, 123_456.7] {
-        let next = f32::from_bits(value.to_bits() + 1);
-        assert_eq!(ulp(DType::F32, f64::from(value)), f64::from(next) - f64::from(value), "{value}");
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ulp_is_the_distance_to_the_next_number() {
+        for value in [1.0f32, 1.5, 3.0e38, 1e-40, 0.0, 1e-45, 123_456.7] {
+            let next = f32::from_bits(value.to_bits() + 1);
+            assert_eq!(ulp(DType::F32, f64::from(value)), f64::from(next) - f64::from(value), "{value}");
+        }
+        assert_eq!(ulp(DType::F64, 0.0), f64::from_bits(1));
+        assert_eq!(ulp(DType::F16, 2048.0), 2.0);
+        assert_eq!(ulp(DType::BF16, 1.0), 0.007_812_5);
     }
-    assert_eq!(ulp(DType::F64, 0.0), f64::from_bits(1));
-    assert_eq!(ulp(DType::F16, 2048.0), 2.0);
-    assert_eq!(ulp(DType::BF16, 1.0), 0.007_812_5);
-}
 
-#[test]
-fn agreement_is_exact_where_the_bound_is_zero() {
-    let f32s = |value: f64| Literal::from_f64(DType::F32, value);
-    assert!(agree(f32s(f64::NAN), Literal::from_bits(DType::F32, 0xffc0_0001), 0.0));
-    assert!(!agree(f32s(f64::NAN), f32s(1.0), 1e9));
-    assert!(!agree(f32s(0.0), f32s(-0.0), 0.0));
-    assert!(agree(f32s(0.0), f32s(-0.0), 1e-9));
-    assert!(!agree(f32s(1.0), f32s(1.000_000_1), 0.0));
-    assert!(agree(f32s(f64::INFINITY), f32s(f64::from(f32::MAX)), 1e32));
-    assert!(!agree(f32s(f64::INFINITY), f32s(f64::from(f32::MAX)), 0.0));
-    assert!(!agree(f32s(f64::INFINITY), f32s(f64::NEG_INFINITY), 1e32));
-    assert!(!agree(f32s(f64::INFINITY), f32s(1.0), 1e32));
-}
+    #[test]
+    fn agreement_is_exact_where_the_bound_is_zero() {
+        let f32s = |value: f64| Literal::from_f64(DType::F32, value);
+        assert!(agree(f32s(f64::NAN), Literal::from_bits(DType::F32, 0xffc0_0001), 0.0));
+        assert!(!agree(f32s(f64::NAN), f32s(1.0), 1e9));
+        assert!(!agree(f32s(0.0), f32s(-0.0), 0.0));
+        assert!(agree(f32s(0.0), f32s(-0.0), 1e-9));
+        assert!(!agree(f32s(1.0), f32s(1.000_000_1), 0.0));
+        assert!(agree(f32s(f64::INFINITY), f32s(f64::from(f32::MAX)), 1e32));
+        assert!(!agree(f32s(f64::INFINITY), f32s(f64::from(f32::MAX)), 0.0));
+        assert!(!agree(f32s(f64::INFINITY), f32s(f64::NEG_INFINITY), 1e32));
+        assert!(!agree(f32s(f64::INFINITY), f32s(1.0), 1e32));
+    }
 
-#[test]
-fn sums_of_small_whole_numbers_must_be_exact() {
-    let data = |values: &[f64]| {
-        let literals: Vec<Literal> = values.iter().map(|&value| Literal::from_f64(DType::F32, value)).collect();
-        HostData::from_literals(DType::F32, [values.len()], &literals).unwrap()
-    };
-    let sum = Op::Reduce { kind: ReduceKind::Sum, axes: kiln_ir::Axes::one(0) };
-    let bound = |values: &[f64]| bounds(&sum, &[&data(values)], &[data(&[values.iter().sum()])])[0][0];
-    assert_eq!(bound(&[1.0, -3.0, 0.25]), f64::MIN_POSITIVE);
-    assert_eq!(bound(&[16_777_215.0, 1.0]), f64::MIN_POSITIVE);
-    assert!(bound(&[16_777_216.0, 1.0]) > 1.0);
-    assert!(bound(&[0.1, 0.2]) > 1e-9);
+    #[test]
+    fn sums_of_small_whole_numbers_must_be_exact() {
+        let data = |values: &[f64]| {
+            let literals: Vec<Literal> = values.iter().map(|&value| Literal::from_f64(DType::F32, value)).collect();
+            HostData::from_literals(DType::F32, [values.len()], &literals).unwrap()
+        };
+        let sum = Op::Reduce { kind: ReduceKind::Sum, axes: kiln_ir::Axes::one(0) };
+        let bound = |values: &[f64]| bounds(&sum, &[&data(values)], &[data(&[values.iter().sum()])])[0][0];
+        assert_eq!(bound(&[1.0, -3.0, 0.25]), f64::MIN_POSITIVE);
+        assert_eq!(bound(&[16_777_215.0, 1.0]), f64::MIN_POSITIVE);
+        assert!(bound(&[16_777_216.0, 1.0]) > 1.0);
+        assert!(bound(&[0.1, 0.2]) > 1e-9);
+    }
 }
