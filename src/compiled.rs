@@ -200,15 +200,15 @@ pub(crate) fn capture<T, R>(
     let captured_in = begun.elapsed();
     let mut customs = compiler.options.customs.clone();
     customs.join(&captured.customs)?;
-    let verifier = match compiler.verify {
-        Verify::Off => None,
-        Verify::On => Some(Verifier::new(&captured.graph, &customs)?),
-    };
     let pairs = if state == signature.state { donated(&graph, state_leaves) } else { Vec::new() };
     let begun = Instant::now();
     let options = Options { donate: pairs, customs, ..compiler.options.clone() };
     let executable = executable(&graph, &options, &compiler.device)?;
     let compiled_in = begun.elapsed();
+    let verifier = match compiler.verify {
+        Verify::Off => None,
+        Verify::On => Some(Verifier::new(&graph, &options)?),
+    };
     let (baked, notices) = (captured.baked(), captured.notices);
     Ok(Entry { executable, template, taps, watch, verifier, baked, notices, captured_in, compiled_in })
 }

@@ -55,7 +55,7 @@ where
     /// # Errors
     ///
     /// All mistakes recorded while capturing; K0701 for an array on another device; K0704 where there is no memory; K0705 where a
-    /// custom op's function fails; K0706 with [`Jit::verify`]; K1004 with [`Jit::check_finite`]. A call that fails leaves nothing behind.
+    /// custom op's function fails; K0706 and K0707 with [`Jit::verify`]; K1004 with [`Jit::check_finite`]. A call that fails leaves nothing behind.
     #[track_caller]
     pub fn call<I: Feed<A>>(&self, arguments: I) -> Result<With<O, Tensor, Array>> {
         let loc = Loc::caller();
@@ -167,8 +167,9 @@ where
         self
     }
 
-    /// Compares the kernels of custom ops with their bodies before each run, on the data of the call. K0706 names the first that computes
-    /// something else. Slow: the reference interpreter computes everything beside.
+    /// Compares every kernel with the reference interpreter before each run, on the data of the call, each on the reference's own operands.
+    /// K0707 names the first that computes something else than its part of the graph, and the folder that shows it again; K0706 the first of
+    /// a custom op that computes something else than its body. Slow: the reference computes everything beside, some of it several times.
     #[must_use]
     pub fn verify(mut self) -> Self {
         self.compiler.verify = Verify::On;

@@ -67,4 +67,5 @@ pub use report::{CopyReport, Explain, Holds, KernelReport, Lifetime, Place, Quan
 pub use step::{Step, step};
 #[cfg(feature = "wgpu")]
 pub use verify::check_kernels;
-pub use verify::verify;
+pub use verify::reproduction;
+pub use verify::{Verified, compile_verified, verify};

@@ -228,7 +228,8 @@ where
         self
     }
 
-    /// Compares the kernels of custom ops with their bodies before each run, as [`Jit::verify`](crate::Jit::verify).
+    /// Compares every kernel with the reference interpreter before each run, as [`Jit::verify`](crate::Jit::verify). Where one differs nothing
+    /// is run, and the state is as it was.
     #[must_use]
     pub fn verify(mut self) -> Self {
         self.compiler.verify = Verify::On;

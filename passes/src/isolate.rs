@@ -16,9 +16,10 @@ use crate::trace::{Bound, Traced};
 pub struct Isolated {
     /// What the kernel is to compute. Its arguments are [`Isolated::operands`], its results [`Isolated::results`].
     pub graph: Graph,
-    /// The kernel. Its arguments are the first [`Plan::inputs`] of the operands, whose shapes may be other ones of as many elements; its results
-    /// are those of the graph.
+    /// The kernel. Its results are those of the graph.
     pub plan: Plan,
+    /// For each argument of the plan which of the operands it is, perhaps in another shape of as many elements.
+    pub arguments: Vec<usize>,
     /// Values of [`Traced::graph`] that it finds.
     pub operands: Vec<Value>,
     /// Values of [`Traced::graph`] that it leaves.
@@ -38,11 +39,17 @@ impl Traced {
     pub fn isolate(&self, number: usize) -> Result<Isolated, Diagnostic> {
         let launch = self.plan.launches().nth(number).expect("the launch is one of the plan's");
         let bound = &self.bound[number];
-        let operands: Vec<Value> = bound.iter().filter_map(|bound| bound.before).collect();
+        let mut operands: Vec<Value> = Vec::new();
+        for operand in bound.iter().filter_map(|bound| bound.before) {
+            // What a scatter starts from may be read beside.
+            if !operands.contains(&operand) {
+                operands.push(operand);
+            }
+        }
         let results: Vec<Value> = bound.iter().filter_map(|bound| bound.after).collect();
         let (graph, operands) = part(&self.graph, operands, &results, &self.plan.name, number)?;
-        let plan = alone(&self.graph, &graph, launch, bound, &operands);
-        Ok(Isolated { graph, plan, operands, results })
+        let (plan, arguments) = alone(&self.graph, &graph, launch, bound, &operands);
+        Ok(Isolated { graph, plan, arguments, operands, results })
     }
 }
 
@@ -95,10 +102,10 @@ fn part(
     Ok((builder.finish(outputs)?, operands))
 }
 
-/// A plan of one kernel. What is updated in place starts as a copy of its operand.
-fn alone(whole: &Graph, graph: &Graph, launch: &Launch, bound: &[Bound], operands: &[Value]) -> Plan {
+/// A plan of one kernel, and for each of its arguments which of the operands it is. What is updated in place starts as a copy of its operand.
+fn alone(whole: &Graph, graph: &Graph, launch: &Launch, bound: &[Bound], operands: &[Value]) -> (Plan, Vec<usize>) {
     let (mut buffers, mut bindings, mut steps) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut inputs, mut results) = (Vec::new(), Vec::new());
+    let (mut inputs, mut results, mut arguments) = (Vec::new(), Vec::new(), Vec::new());
     for (bound, described) in bound.iter().zip(launch.kernel.buffers()) {
         let mut add = |source: Source, ty: TensorType, value: Value| {
             let loc = whole.node(value).loc;
@@ -112,8 +119,9 @@ fn alone(whole: &Graph, graph: &Graph, launch: &Launch, bound: &[Bound], operand
         // An operand that is written over may have another shape of as many elements.
         let before = bound.before.map(|value| {
             let ty = whole.ty(bound.after.unwrap_or(value)).clone();
-            let name = graph.input_name(inputs.len()).unwrap_or("?").into();
-            inputs.push((name, ty.clone()));
+            let operand = operands.iter().position(|&operand| operand == value).expect("what is found is an operand");
+            arguments.push(operand);
+            inputs.push((graph.input_name(operand).unwrap_or("?").into(), ty.clone()));
             add(Source::Input(inputs.len() - 1), ty, value)
         });
         let after = bound.after.map(|value| {
@@ -126,10 +134,9 @@ fn alone(whole: &Graph, graph: &Graph, launch: &Launch, bound: &[Bound], operand
         }
         bindings.extend(after.or(before));
     }
-    debug_assert!(inputs.len() <= operands.len());
     steps.push(Step::Launch(Launch { buffers: bindings, ..launch.clone() }));
     let outputs = graph.outputs.iter().map(|output| (output.name.clone(), graph.ty(output.value).clone())).collect();
-    Plan {
+    let plan = Plan {
         name: graph.name.clone(),
         backend: whole.backends().first().copied().unwrap_or(kiln_ir::Backend::Cpu),
         inputs,
@@ -139,5 +146,6 @@ fn alone(whole: &Graph, graph: &Graph, launch: &Launch, bound: &[Bound], operand
         slots: Vec::new(),
         steps,
         ledger: Vec::new(),
-    }
+    };
+    (plan, arguments)
 }

@@ -59,7 +59,7 @@ programs! {
         K0401 K0402 K0403 K0404 K0405 K0406 K0407
         K0501 K0502 K0503 K0504 K0505 K0506 K0507 K0508 K0509
         K0601 K0603
-        K0701 K0703 K0704 K0705 K0706
+        K0701 K0703 K0704 K0705 K0706 K0707
         K0901
         K1001 K1002 K1003 K1004;
     text:
@@ -89,7 +89,10 @@ fn raise(code: Code) -> Raised {
     let lookup = |path: &str| (path == file).then(|| source.to_owned());
     let text_file = if file == rust { "<text>" } else { file };
     let text = diagnostics.render_as(&Rendering { text_file, ..Rendering::plain(&lookup) });
-    Raised { text: text.replace(&rust, "src/main.rs"), program }
+    Raised {
+        text: text.replace(&rust, "src/main.rs").replace(&*std::env::temp_dir().to_string_lossy(), "/tmp"),
+        program,
+    }
 }
 
 /// Compares a file of the project with what it should hold, or writes it so where snapshots are written.

@@ -42,6 +42,7 @@ mod thread_counts;
 mod threads;
 mod tracked;
 mod traffic;
+mod verify;
 
 /// A proptest configuration that draws the same cases in every run: a failure found once is found again. To look further, raise the
 /// number of cases or change the seed.

@@ -90,6 +90,7 @@ codes! {
     K0704 "out of memory"
     K0705 "custom op `{}` failed"
     K0706 "kernel of custom op `{}` differs from its body"
+    K0707 "kernel {} of `{}` differs from the reference"
     K0801 "IR text: syntax"
     K0802 "IR text: unknown name"
     K0803 "IR text: wrong number of operands or results"

@@ -12,7 +12,8 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand};
 use kiln_ir::Code;
 
 /// Reads, checks, rewrites and runs IR files of Kiln.
@@ -50,7 +51,8 @@ enum Command {
         #[arg(long = "pass", value_name = "PASS", value_parser = graph::pass_names())]
         passes: Vec<String>,
     },
-    /// Runs a graph once: inputs from `.npy` files, outputs to `.npy` files.
+    /// Runs a graph once: inputs from `.npy` files, outputs to `.npy` files. A folder that `verify()` has written is run on its own inputs, and
+    /// shown beside the reference.
     Run {
         /// The file; `-` is standard input.
         file: PathBuf,
@@ -62,10 +64,13 @@ enum Command {
         backend: Option<run::Place>,
         /// The folder that outputs are written to, each as `NAME.npy`.
         #[arg(long, value_name = "DIR")]
-        out: PathBuf,
+        out: Option<PathBuf>,
         /// Prints kernels, bytes and peak memory.
         #[arg(long)]
         report: bool,
+        /// Compiles a kernel of this number wrongly: tests of what finds mistakes need one.
+        #[arg(long, value_name = "LAUNCH", hide = true)]
+        fault: Option<usize>,
     },
     /// Prints what a graph compiles to: kernels, bytes, the reason for every value in memory. Nothing runs.
     Report {
@@ -137,7 +142,9 @@ fn main() -> ExitCode {
         Command::Check { files } => graph::check(&files),
         Command::Fmt { file, write, check } => graph::format(&file, graph::Formatted::from_flags(write, check)),
         Command::Opt { file, passes } => graph::optimize(&file, &passes),
-        Command::Run { file, inputs, backend, out, report } => {
+        Command::Run { file, fault, .. } if file.is_dir() => run::reproduce(&file, fault),
+        Command::Run { out: None, .. } => missing("--out <DIR>"),
+        Command::Run { file, inputs, backend, out: Some(out), report, .. } => {
             let reporting = if report { run::Reporting::Printed } else { run::Reporting::Silent };
             run::run(&file, &inputs, backend, &out, reporting)
         }
@@ -152,6 +159,12 @@ fn main() -> ExitCode {
         Ok(text) => written(io::stdout().write_all(text.as_bytes()), 0),
         Err(text) => written(anstream::stderr().write_all(text.as_bytes()), 1),
     }
+}
+
+/// Ends with the usage: an argument is missing.
+fn missing(argument: &str) -> ! {
+    let message = format!("the following required arguments were not provided:\n  {argument}\n");
+    Arguments::command().error(ErrorKind::MissingRequiredArgument, message).exit()
 }
 
 /// The exit code; a reader who has gone away (`kiln ops | head`) is no failure.

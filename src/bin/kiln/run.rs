@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use kiln::files::{read_npy, write_npy};
 use kiln::graph_run::run_graph;
+use kiln::reproduction::Reproduction;
 use kiln_ir::{Backend, Code, Diagnostic, Graph, HostData};
+use kiln_passes::Options;
 
 use crate::Outcome;
 use crate::graph::with_graph;
@@ -58,6 +60,17 @@ pub(crate) fn run(path: &Path, inputs: &[String], backend: Option<Place>, out: &
         }
         Ok(printed)
     })
+}
+
+/// Shows a kernel that was found to be wrong beside the reference, on its own operands. Exit code 1 where it still is.
+pub(crate) fn reproduce(folder: &Path, fault: Option<usize>) -> Outcome {
+    let options = Options { fault, ..Options::default() };
+    let compared = Reproduction::read(folder).and_then(|reproduction| reproduction.compare(&options));
+    match compared {
+        Ok(comparison) if comparison.agrees() => Ok(comparison.to_string()),
+        Ok(comparison) => Err(comparison.to_string()),
+        Err(diagnostics) => Err(kiln::render_colored(&diagnostics)),
+    }
 }
 
 /// `NAME=FILE` as the name of an input and its data. Where several `=` could divide them, the one after the name of an input does.
