@@ -16,6 +16,10 @@ pub(crate) fn inject(kernel: &mut Kernel) {
             }
         }
         Kernel::MatMul(kernel) => wrong_stores(&mut kernel.epilogue, &kernel.buffers, &mut next),
+        Kernel::Attention(kernel) => {
+            let (buffers, blocks) = kernel.parts_mut();
+            blocks.into_iter().for_each(|block| wrong_stores(block, buffers, &mut next));
+        }
         Kernel::Scan(kernel) => {
             let own = kernel.block.instructions.iter().find(|instruction| instruction.result == kernel.value);
             let dtype = own.map_or(kernel.dtype, |instruction| instruction.dtype);
@@ -69,9 +73,11 @@ fn spare(kernel: &Kernel) -> u32 {
             .filter_map(of_block)
             .chain([kernel.product.0])
             .max(),
+        Kernel::Attention(kernel) => kernel.blocks().into_iter().filter_map(|(block, ..)| of_block(block)).max(),
         Kernel::Scan(kernel) => of_block(&kernel.block),
         Kernel::Scatter(kernel) => of_block(&kernel.block),
         Kernel::Custom(_) => None,
     };
-    used.map_or(0, |reg| reg + 1)
+    // Registers that no instruction defines (scores, products) are few and numbered among the others.
+    used.map_or(0, |reg| reg + 64)
 }

@@ -17,7 +17,7 @@ use kiln_runtime::reference::evaluate;
 use rayon::ThreadPoolBuilder;
 
 use crate::cpu::Compiled;
-use crate::tolerance::agree;
+use kiln_runtime::reference::tolerance::agree;
 
 pub(crate) fn capture<R: Tree<Tensor>>(body: impl FnOnce(&Scope) -> R) -> CapturedGraph {
     CaptureDevice::new(Backend::Cpu).capture_scope(body).unwrap()
