@@ -70,6 +70,9 @@ pub(crate) struct Entry<T> {
     pub(crate) compiled_in: Duration,
 }
 
+/// A compiled capture and the arrays to run it on.
+pub(crate) type Ready<T> = (Arc<Entry<T>>, Vec<Array>);
+
 /// What a call does with the results beyond the closure's own.
 pub(crate) struct Extras {
     pub(crate) results: Vec<Array>,

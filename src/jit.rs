@@ -1,7 +1,6 @@
 //! `jit`: a function of tensors, compiled when it is called.
 
 use std::marker::PhantomData;
-use std::sync::Arc;
 
 use kiln_capture::Tensor;
 use kiln_ir::Loc;
@@ -10,7 +9,7 @@ use kiln_passes::Options;
 use kiln_runtime::{Argument, Array, Device};
 
 use crate::cache::{CacheStatistics, Signature};
-use crate::compiled::{Check, Compiler, Entry, Parts, capture, hollow, named};
+use crate::compiled::{Check, Compiler, Entry, Parts, Ready, capture, hollow, named};
 use crate::verify::Verify;
 use crate::{Feed, Profile, Report, Result};
 
@@ -75,7 +74,7 @@ where
     }
 
     /// The compiled capture for these arguments, and their arrays.
-    fn prepared<I: Feed<A>>(&self, arguments: I, loc: Loc) -> Result<(Arc<Entry<With<O, Tensor, Hole>>>, Vec<Array>)> {
+    fn prepared<I: Feed<A>>(&self, arguments: I, loc: Loc) -> Result<Ready<With<O, Tensor, Hole>>> {
         let mut structure = Structure::default();
         arguments.describe(&mut structure);
         let mut arrays = Vec::new();

@@ -1,7 +1,6 @@
 //! `step`: a function that takes a state and gives the next one, updated in place.
 
 use std::marker::PhantomData;
-use std::sync::Arc;
 
 use kiln_capture::Tensor;
 use kiln_ir::Loc;
@@ -10,7 +9,7 @@ use kiln_passes::Options;
 use kiln_runtime::{Argument, Array, Device};
 
 use crate::cache::{CacheStatistics, Signature};
-use crate::compiled::{Check, Compiler, Entry, Parts, Previous, capture, hollow, named};
+use crate::compiled::{Check, Compiler, Entry, Parts, Previous, Ready, capture, hollow, named};
 use crate::jit::{Data, filled};
 use crate::profile::profile_step;
 use crate::verify::Verify;
@@ -84,12 +83,7 @@ where
     }
 
     /// The compiled capture for this state and these arguments, and the arguments' arrays.
-    fn prepared<I: Feed<A>>(
-        &self,
-        state: &Data<S>,
-        arguments: I,
-        loc: Loc,
-    ) -> Result<(Arc<Entry<Templates<S, O>>>, Vec<Array>)> {
+    fn prepared<I: Feed<A>>(&self, state: &Data<S>, arguments: I, loc: Loc) -> Result<Ready<Templates<S, O>>> {
         let mut structure = Structure::default();
         arguments.describe(&mut structure);
         let mut arrays = Vec::new();
