@@ -186,6 +186,30 @@ pub struct Block {
     pub stores: Vec<Store>,
 }
 
+impl Block {
+    /// Every affine map of the block, in order: indices, addresses and bounds.
+    pub fn affines_mut(&mut self) -> impl Iterator<Item = &mut Affine> {
+        let own = self.instructions.iter_mut().flat_map(|instruction| -> SmallVec<[&mut Affine; 2]> {
+            match &mut instruction.operation {
+                Operation::Index(affine) => SmallVec::from_iter([affine]),
+                Operation::Load { address, bounds, .. } => {
+                    let bounds = bounds.iter_mut().map(|bound| &mut bound.at);
+                    std::iter::once(&mut address.affine).chain(bounds).collect()
+                }
+                Operation::Within(bounds) => bounds.iter_mut().map(|bound| &mut bound.at).collect(),
+                Operation::Literal(_)
+                | Operation::Scalar(..)
+                | Operation::Fma(..)
+                | Operation::Cast(_)
+                | Operation::Bitcast(_)
+                | Operation::Select { .. }
+                | Operation::Random { .. } => SmallVec::new(),
+            }
+        });
+        own.chain(self.stores.iter_mut().map(|store| &mut store.address))
+    }
+}
+
 /// One accumulator of a fold stage.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Fold {
@@ -228,6 +252,32 @@ pub struct LoopKernel {
     pub inner: SmallVec<[usize; 6]>,
     /// What happens at each outer point.
     pub stages: Vec<Stage>,
+}
+
+/// A loop kernel inside a [`HorizontalKernel`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Part {
+    /// What it computes, in buffers of its own numbering.
+    pub kernel: LoopKernel,
+    /// For each of its buffers, the launch's; no two are the same.
+    pub buffers: Vec<BufferIndex>,
+}
+
+impl Part {
+    /// Its own number of one of the launch's buffers.
+    pub fn local(&self, buffer: BufferIndex) -> Option<BufferIndex> {
+        self.buffers.iter().position(|&bound| bound == buffer).map(|position| BufferIndex(position as u32))
+    }
+}
+
+/// Loop kernels over spaces of their own in one launch: the updates of all parameters by an optimizer, say. Parts do not see each other: what
+/// one writes no other touches, so that they may run in any order and side by side.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct HorizontalKernel {
+    /// What is given at launch; each is some part's.
+    pub buffers: Vec<Buffer>,
+    /// At least two.
+    pub parts: Vec<Part>,
 }
 
 /// One operand of a matrix product: a block over the space `[..batch, row, column]`, evaluated at load. Most often a single load.
@@ -383,6 +433,8 @@ pub struct CustomKernel {
 pub enum Kernel {
     /// Map, reduce, row, copy.
     Loop(LoopKernel),
+    /// Several of those side by side.
+    Horizontal(HorizontalKernel),
     /// Matrix product with epilogue.
     MatMul(MatMulKernel),
     /// Softmax of one product, times another, forward or backward.
@@ -404,6 +456,8 @@ pub enum Form {
     Reduce,
     /// Folds and elementwise stages over one inner space.
     Row,
+    /// Several maps, reductions and rows over spaces of their own.
+    Horizontal,
     /// Matrix product.
     MatMul,
     /// Softmax of one product, times another, forward or backward.
@@ -423,6 +477,7 @@ impl Form {
             Form::Map => "map",
             Form::Reduce => "reduce",
             Form::Row => "row",
+            Form::Horizontal => "horizontal",
             Form::MatMul => "matmul",
             Form::Attention => "attention",
             Form::Scan => "scan",
@@ -437,6 +492,7 @@ impl Kernel {
     pub fn buffers(&self) -> &[Buffer] {
         match self {
             Kernel::Loop(kernel) => &kernel.buffers,
+            Kernel::Horizontal(kernel) => &kernel.buffers,
             Kernel::MatMul(kernel) => &kernel.buffers,
             Kernel::Attention(kernel) => &kernel.buffers,
             Kernel::Scan(kernel) => &kernel.buffers,
@@ -449,6 +505,7 @@ impl Kernel {
     pub fn form(&self) -> Form {
         match self {
             Kernel::Loop(kernel) => kernel.form(),
+            Kernel::Horizontal(_) => Form::Horizontal,
             Kernel::MatMul(_) => Form::MatMul,
             Kernel::Attention(_) => Form::Attention,
             Kernel::Scan(_) => Form::Scan,

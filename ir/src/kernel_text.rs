@@ -11,7 +11,8 @@ use std::fmt::{self, Display, Formatter};
 
 use crate::kernel::{
     Access, Address, Affine, AttentionKernel, AttentionPass, AttentionResult, Block, Bound, Buffer, CustomKernel,
-    CustomTensor, GradientZeros, Kernel, LoopKernel, MatMulKernel, Operation, Reg, ScanKernel, ScatterKernel, Stage,
+    CustomTensor, GradientZeros, HorizontalKernel, Kernel, LoopKernel, MatMulKernel, Operation, Reg, ScanKernel,
+    ScatterKernel, Stage,
 };
 use crate::plan::{Plan, Source, Step};
 
@@ -113,6 +114,7 @@ impl Display for Kernel {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Kernel::Loop(kernel) => loops(f, kernel),
+            Kernel::Horizontal(kernel) => horizontal(f, kernel),
             Kernel::MatMul(kernel) => matmul(f, kernel),
             Kernel::Attention(kernel) => attention(f, kernel),
             Kernel::Scan(kernel) => scan(f, kernel),
@@ -168,6 +170,16 @@ fn loops(f: &mut Formatter<'_>, kernel: &LoopKernel) -> fmt::Result {
                 }
             }
         }
+    }
+    Ok(())
+}
+
+fn horizontal(f: &mut Formatter<'_>, kernel: &HorizontalKernel) -> fmt::Result {
+    writeln!(f, "horizontal of {} ({})", kernel.parts.len(), buffers(&kernel.buffers))?;
+    for part in &kernel.parts {
+        let bound: Vec<String> = part.buffers.iter().map(|buffer| format!("b{}", buffer.0)).collect();
+        write!(f, " {}: ", bound.join(", "))?;
+        loops(f, &part.kernel)?;
     }
     Ok(())
 }

@@ -25,6 +25,11 @@ use crate::lower::evaluate::{Binding, Evaluator, Refinement, Source, Stop};
 use crate::options::{Fusion, Limits, Options};
 use crate::roots::Roots;
 
+/// How many roots that read the same value a new one is compared with.
+const FELLOWS: usize = 4;
+/// Rows across memory that are walked together.
+const NEIGHBOURS: usize = 64;
+
 /// The form that a group will be lowered to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shell {
@@ -70,6 +75,8 @@ pub(crate) struct Groups {
     pub(crate) blocked: HashMap<(Value, Value), Blocked>,
     /// For each group, all groups that it needs, directly or not.
     needs: Vec<Bits>,
+    /// The roots that read a value, as far as they are placed.
+    readers: HashMap<Value, Vec<Value>>,
 }
 
 pub(crate) fn form(
@@ -79,8 +86,13 @@ pub(crate) fn form(
     options: &Options,
 ) -> Result<Groups, Diagnostic> {
     let live = live_nodes(graph);
-    let mut groups =
-        Groups { groups: Vec::new(), group_of: HashMap::new(), blocked: HashMap::new(), needs: Vec::new() };
+    let mut groups = Groups {
+        groups: Vec::new(),
+        group_of: HashMap::new(),
+        blocked: HashMap::new(),
+        needs: Vec::new(),
+        readers: HashMap::new(),
+    };
     for (index, node) in graph.nodes.iter().enumerate() {
         if !roots.is_root[index] || !live[index] {
             continue;
@@ -93,17 +105,23 @@ pub(crate) fn form(
             }
             continue;
         }
-        let (shell, domain) = match &node.op {
-            Op::Reduce { axes, .. } => {
-                let shape = graph.ty(node.operands[0]).shape.clone();
-                (Shell::Loop, Domain { shape, reduced: axes.clone() })
-            }
-            op => (shell_of(op), Domain::map(graph.ty(value).shape.clone())),
-        };
+        let (shell, domain) = (shell_of(&node.op), own_domain(graph, value));
         let (reads, size) = reads(graph, roots, value, &domain)?;
         groups.place(graph, value, shell, domain, reads, size, options);
+        if shell == Shell::Loop {
+            groups.remember(value);
+        }
     }
     Ok(groups)
+}
+
+/// The space that a root is computed over.
+fn own_domain(graph: &Graph, root: Value) -> Domain {
+    let node = graph.node(root);
+    if let Op::Reduce { axes, .. } = &node.op {
+        return Domain { shape: graph.ty(node.operands[0]).shape.clone(), reduced: axes.clone() };
+    }
+    Domain::map(graph.ty(root).shape.clone())
 }
 
 /// The form that a root starts.
@@ -207,6 +225,13 @@ impl Groups {
                     }
                 }
             }
+            for candidate in self.fellow_readers(graph, &domain, &reads, &needed) {
+                if let Ok((domain, level, phase)) =
+                    self.fit(graph, candidate, value, &domain, &reads, &needed, size, &options.limits)
+                {
+                    return self.join(candidate, domain, Member { value, level, phase, reads }, &needed, size);
+                }
+            }
         }
         let level = if domain.reduced.is_empty() { Level::Full } else { Level::Outer };
         let mut needs = Bits::default();
@@ -246,6 +271,41 @@ impl Groups {
         let epilogues = Some(Box::new(Epilogues::of(attention)));
         self.groups.push(Group { shell, domain, members, epilogues, size });
         self.needs.push(needs);
+    }
+
+    /// Groups that walk the same space and read a whole tensor at the same elements, the latest first: what they read is then read once.
+    fn fellow_readers(&self, graph: &Graph, own: &Domain, reads: &[(Value, Index)], needed: &[usize]) -> Vec<usize> {
+        let mut found = Vec::new();
+        for (read, index) in reads {
+            let whole = graph.ty(*read).shape.num_elements() >= own.shape.num_elements();
+            let known = self.readers.get(read).filter(|_| whole).into_iter().flatten();
+            for &reader in known.rev().take(FELLOWS) {
+                let group = self.group_of[&reader];
+                let member = self.groups[group].members.iter().find(|member| member.value == reader);
+                let alike = member.is_some_and(|member| {
+                    let theirs = own_domain(graph, reader);
+                    theirs.shape == own.shape
+                        && (theirs.reduced == own.reduced || (theirs.reduces_last() && own.reduces_last()))
+                        && member.reads.contains(&(*read, index.clone()))
+                });
+                if alike && !needed.contains(&group) && !found.contains(&group) {
+                    found.push(group);
+                }
+            }
+        }
+        found
+    }
+
+    /// Notes what a placed root reads.
+    fn remember(&mut self, value: Value) {
+        let Some(members) = self.group_of.get(&value).map(|&group| &self.groups[group].members) else { return };
+        let Some(member) = members.iter().find(|member| member.value == value) else { return };
+        for (read, _) in &member.reads {
+            let readers = self.readers.entry(*read).or_default();
+            if readers.last() != Some(&value) {
+                readers.push(value);
+            }
+        }
     }
 
     /// Whether a root fits a group: the group's domain with it, its level and its phase there.
@@ -463,18 +523,32 @@ fn translate(own: &Domain, other: &Domain) -> Vec<usize> {
 }
 
 impl Domain {
+    /// Whether kernel axes come in the order of the shape's: the reduced ones, if any, are the last.
+    fn reduces_last(&self) -> bool {
+        let longer = (0..self.shape.rank()).filter(|&axis| self.shape[axis] != 1);
+        longer.map(|axis| self.reduced.contains(&axis)).is_sorted()
+    }
+
     fn reduced_positions(&self) -> Vec<usize> {
         self.reduced.iter().copied().filter(|&axis| self.shape[axis] != 1).collect()
     }
 }
 
-/// Whether rows may be walked several times: they stay in cache and occupy the device, or all is small.
+/// Whether rows may be walked several times: they stay in cache and occupy the device, or all is small. Rows across memory stay there together
+/// with as many neighbours as a line of the cache and a strip of lanes hold.
 fn rows_fit(domain: &Domain, limits: &Limits) -> bool {
     let (outer, inner) = domain.extents();
     let (rows, row) = (outer.iter().product::<usize>(), inner.iter().product::<usize>());
-    let longer: Vec<usize> = (0..domain.shape.rank()).filter(|&axis| domain.shape[axis] != 1).collect();
-    let trailing = longer.iter().rev().take(inner.len()).all(|axis| domain.reduced.contains(axis));
-    rows * row <= limits.small || (trailing && row <= limits.row_elements && rows >= limits.row_count)
+    if rows * row <= limits.small {
+        return true;
+    }
+    let last = (0..domain.shape.rank()).rev().take_while(|&axis| !domain.reduced.contains(&axis));
+    let neighbours = match last.map(|axis| domain.shape[axis]).product::<usize>() {
+        1 => 1,
+        few if few < NEIGHBOURS / 4 => return false,
+        many => many.min(NEIGHBOURS),
+    };
+    row * neighbours <= limits.row_elements && rows >= limits.row_count * neighbours
 }
 
 /// Where a root, seen from its own domain, must read a member for both to be at the same point.

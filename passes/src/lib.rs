@@ -9,7 +9,8 @@
 //! 5. `group`: which roots share a kernel.
 //! 6. `schedule`: in which order kernels run.
 //! 7. `lower`: each group becomes a kernel.
-//! 8. `memory`: each value between kernels gets a place.
+//! 8. `horizontal`: independent kernels are launched together.
+//! 9. `memory`: each value between kernels gets a place.
 //!
 //! In tests and debug builds the verifier runs after each graph pass.
 
@@ -18,6 +19,7 @@ mod classify;
 mod fault;
 mod footprint;
 mod group;
+mod horizontal;
 mod index;
 mod inline;
 mod isolate;
@@ -140,6 +142,8 @@ pub fn compile_traced(
         launch_of.insert(index, placed.len());
         placed.push(Placed { lowered, locs: ledger::lines(&graph, &roots, &members), target });
     }
+    let (placed, joined) = horizontal::join(&graph, options, placed);
+    launch_of.values_mut().for_each(|launch| *launch = joined[*launch]);
     let (mut plan, bound) = memory::plan(&graph, options, placed);
     plan.ledger = ledger::edges(&graph, &roots, &groups, &attentions, &stored, &launch_of);
     within_limits(&plan, &options.limits)?;

@@ -10,7 +10,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use kiln_ir::kernel::{Access, AttentionRole, Block, BufferIndex, Kernel, Operation, Stage};
+use kiln_ir::kernel::{Access, AttentionRole, Block, Buffer, BufferIndex, Kernel, LoopKernel, Operation, Stage};
 use kiln_ir::plan::{BufferId, Launch, Plan, PlanBuffer, Source, Step};
 use kiln_ir::{Graph, Loc, Op, Value};
 
@@ -327,7 +327,7 @@ impl<'a> Planner<'a> {
 }
 
 /// The values that a launch reads.
-fn reads(placed: &Placed) -> HashSet<Value> {
+pub(crate) fn reads(placed: &Placed) -> HashSet<Value> {
     let buffers = placed.lowered.values.iter().zip(placed.lowered.kernel.buffers());
     let loaded = buffers.filter(|(_, buffer)| buffer.access == Access::Read).map(|(&value, _)| value);
     loaded.chain(placed.target.map(|(_, target)| target)).collect()
@@ -353,14 +353,22 @@ fn merge(kernel: &mut Arc<Kernel>, values: &mut Vec<Value>, read: Value, written
 
 /// Whether every load from `from` is at the very element that the one store to `to` writes at the same point.
 fn same_elements(kernel: &Kernel, from: BufferIndex, to: BufferIndex) -> bool {
-    let blocks: Vec<&Block> = match kernel {
-        Kernel::Loop(kernel) => kernel.stages.iter().map(stage_block).collect(),
+    match kernel {
+        Kernel::Loop(kernel) => same_elements_of(&loop_blocks(kernel), from, to),
+        Kernel::Horizontal(kernel) => {
+            // Other parts run in their own time.
+            let mut parts =
+                kernel.parts.iter().filter(|part| part.buffers.contains(&from) || part.buffers.contains(&to));
+            let (Some(part), None) = (parts.next(), parts.next()) else { return false };
+            match (part.local(from), part.local(to)) {
+                (Some(from), Some(to)) => same_elements_of(&loop_blocks(&part.kernel), from, to),
+                _ => false,
+            }
+        }
         Kernel::MatMul(kernel) => {
             let operands = [&kernel.lhs.block, &kernel.rhs.block];
-            if operands.iter().any(|block| loads(block, from).next().is_some()) {
-                return false;
-            }
-            vec![&kernel.epilogue]
+            operands.iter().all(|block| loads(block, from).next().is_none())
+                && same_elements_of(&[&kernel.epilogue], from, to)
         }
         Kernel::Attention(kernel) => {
             // Only the block that stores has the elements of its loads at hand; the others go on reading.
@@ -369,13 +377,15 @@ fn same_elements(kernel: &Kernel, from: BufferIndex, to: BufferIndex) -> bool {
                 .blocks()
                 .into_iter()
                 .partition(|(block, _, role)| *role == AttentionRole::Epilogue && stores(block));
-            if reading.iter().any(|(block, ..)| loads(block, from).next().is_some()) {
-                return false;
-            }
-            writing.into_iter().map(|(block, ..)| block).collect()
+            let writing: Vec<&Block> = writing.into_iter().map(|(block, ..)| block).collect();
+            reading.iter().all(|(block, ..)| loads(block, from).next().is_none())
+                && same_elements_of(&writing, from, to)
         }
-        Kernel::Scan(_) | Kernel::Scatter(_) | Kernel::Custom(_) => return false,
-    };
+        Kernel::Scan(_) | Kernel::Scatter(_) | Kernel::Custom(_) => false,
+    }
+}
+
+fn same_elements_of(blocks: &[&Block], from: BufferIndex, to: BufferIndex) -> bool {
     let mut stores = blocks.iter().flat_map(|block| &block.stores).filter(|store| store.buffer == to);
     let (Some(store), None) = (stores.next(), stores.next()) else { return false };
     blocks.iter().flat_map(|block| loads(block, from)).all(|operation| match operation {
@@ -384,6 +394,10 @@ fn same_elements(kernel: &Kernel, from: BufferIndex, to: BufferIndex) -> bool {
         }
         _ => false,
     })
+}
+
+fn loop_blocks(kernel: &LoopKernel) -> Vec<&Block> {
+    kernel.stages.iter().map(stage_block).collect()
 }
 
 fn stage_block(stage: &Stage) -> &Block {
@@ -399,34 +413,58 @@ fn loads(block: &Block, from: BufferIndex) -> impl Iterator<Item = &Operation> {
 
 /// Redirects `from` to `to`, drops the former, and marks the latter as updated in place.
 fn rebind(kernel: &mut Kernel, from: BufferIndex, to: BufferIndex) {
-    let moved = |buffer: BufferIndex| {
-        let target = if buffer == from { to } else { buffer };
-        BufferIndex(target.0 - u32::from(target.0 > from.0))
-    };
-    let (buffers, blocks): (_, Vec<&mut Block>) = match kernel {
-        Kernel::Loop(kernel) => {
-            let blocks = kernel.stages.iter_mut().map(|stage| match stage {
-                Stage::Point(block) | Stage::Each(block) | Stage::Fold { block, .. } => block,
-            });
-            (&mut kernel.buffers, blocks.collect())
+    match kernel {
+        Kernel::Loop(kernel) => rebind_loop(kernel, from, to),
+        Kernel::Horizontal(kernel) => {
+            join(&mut kernel.buffers, from, to);
+            for part in &mut kernel.parts {
+                if let (Some(from), Some(to)) = (part.local(from), part.local(to)) {
+                    rebind_loop(&mut part.kernel, from, to);
+                    part.buffers.remove(from.0 as usize);
+                }
+                part.buffers.iter_mut().for_each(|buffer| *buffer = moved(*buffer, from, to));
+            }
         }
         Kernel::MatMul(kernel) => {
-            (&mut kernel.buffers, vec![&mut kernel.lhs.block, &mut kernel.rhs.block, &mut kernel.epilogue])
+            join(&mut kernel.buffers, from, to);
+            redirect([&mut kernel.lhs.block, &mut kernel.rhs.block, &mut kernel.epilogue], from, to);
         }
-        Kernel::Attention(kernel) => kernel.parts_mut(),
-        Kernel::Scan(kernel) => (&mut kernel.buffers, vec![&mut kernel.block]),
-        Kernel::Scatter(kernel) => (&mut kernel.buffers, vec![&mut kernel.block]),
-        // Its function may read any operand after it has written: nothing of it is updated in place.
-        Kernel::Custom(_) => return,
-    };
+        Kernel::Attention(kernel) => {
+            let (buffers, blocks) = kernel.parts_mut();
+            join(buffers, from, to);
+            redirect(blocks, from, to);
+        }
+        // Who reads what it updates does so at other points, or (a custom function) at any time.
+        Kernel::Scan(_) | Kernel::Scatter(_) | Kernel::Custom(_) => {}
+    }
+}
+
+fn rebind_loop(kernel: &mut LoopKernel, from: BufferIndex, to: BufferIndex) {
+    join(&mut kernel.buffers, from, to);
+    let blocks = kernel.stages.iter_mut().map(|stage| match stage {
+        Stage::Point(block) | Stage::Each(block) | Stage::Fold { block, .. } => block,
+    });
+    redirect(blocks, from, to);
+}
+
+fn join(buffers: &mut Vec<Buffer>, from: BufferIndex, to: BufferIndex) {
     buffers[to.0 as usize].access = Access::ReadWrite;
     buffers.remove(from.0 as usize);
+}
+
+fn redirect<'a>(blocks: impl IntoIterator<Item = &'a mut Block>, from: BufferIndex, to: BufferIndex) {
     for block in blocks {
         for instruction in &mut block.instructions {
             if let Operation::Load { buffer, .. } = &mut instruction.operation {
-                *buffer = moved(*buffer);
+                *buffer = moved(*buffer, from, to);
             }
         }
-        block.stores.iter_mut().for_each(|store| store.buffer = moved(store.buffer));
+        block.stores.iter_mut().for_each(|store| store.buffer = moved(store.buffer, from, to));
     }
+}
+
+/// The number that a buffer has once `from` is `to`.
+fn moved(buffer: BufferIndex, from: BufferIndex, to: BufferIndex) -> BufferIndex {
+    let target = if buffer == from { to } else { buffer };
+    BufferIndex(target.0 - u32::from(target.0 > from.0))
 }

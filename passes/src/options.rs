@@ -58,6 +58,10 @@ pub struct Limits {
     pub instructions: usize,
     /// Buffers bound to one kernel.
     pub buffers: usize,
+    /// Buffers bound to one launch of several kernels side by side.
+    pub horizontal_buffers: usize,
+    /// Bytes that a kernel may move and still be delayed until it can be launched with others.
+    pub horizontal_bytes: u64,
     /// Elements of a row that a row kernel may walk several times.
     pub row_elements: usize,
     /// Rows below which a row kernel would leave the device idle, unless it is small altogether.
@@ -74,6 +78,8 @@ impl Limits {
         Limits {
             instructions: 512,
             buffers: 64,
+            horizontal_buffers: 4096,
+            horizontal_bytes: 1 << 20,
             row_elements: 1 << 16,
             row_count: 16,
             small: 1 << 15,

@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 
 use kiln_ir::ScatterKind;
-use kiln_ir::kernel::{Block, Buffer, BufferIndex, CustomTensor, Kernel, Operation, Reg, Stage};
+use kiln_ir::kernel::{Block, Buffer, BufferIndex, CustomTensor, Kernel, LoopKernel, Operation, Reg, Stage};
 use kiln_ir::plan::Traffic;
 
 use crate::footprint::{Load, elements};
@@ -18,22 +18,11 @@ use crate::footprint::{Load, elements};
 pub(crate) fn count(kernel: &Kernel) -> (Traffic, u64) {
     let mut counter = Counter::of(kernel.buffers());
     match kernel {
-        Kernel::Loop(kernel) => {
-            let space: Vec<usize> = kernel.outer.iter().chain(&kernel.inner).copied().collect();
-            // What a stage computes is seen by later ones, so what it depends on is too.
-            let mut axes = HashMap::new();
-            for stage in &kernel.stages {
-                match stage {
-                    Stage::Point(block) => counter.block(block, &space[..kernel.outer.len()], &mut axes),
-                    Stage::Each(block) => counter.block(block, &space, &mut axes),
-                    Stage::Fold { block, folds } => {
-                        counter.block(block, &space, &mut axes);
-                        let outer = Axes::first(kernel.outer.len());
-                        axes.extend(folds.iter().map(|fold| (fold.result, outer)));
-                        let floats = folds.iter().filter(|fold| fold.accumulate.is_float()).count();
-                        counter.flops += floats as u64 * product(&space);
-                    }
-                }
+        Kernel::Loop(kernel) => counter.loops(kernel),
+        Kernel::Horizontal(kernel) => {
+            for part in &kernel.parts {
+                counter.part = Some(&part.buffers);
+                counter.loops(&part.kernel);
             }
         }
         Kernel::MatMul(kernel) => {
@@ -117,11 +106,44 @@ struct Counter<'a> {
     computed: HashMap<BufferIndex, u64>,
     stored: HashMap<BufferIndex, u64>,
     flops: u64,
+    /// In a horizontal kernel, the launch's buffer for each of the part's.
+    part: Option<&'a [BufferIndex]>,
 }
 
 impl<'a> Counter<'a> {
     fn of(buffers: &'a [Buffer]) -> Counter<'a> {
-        Counter { buffers, loads: HashMap::new(), computed: HashMap::new(), stored: HashMap::new(), flops: 0 }
+        Counter {
+            buffers,
+            loads: HashMap::new(),
+            computed: HashMap::new(),
+            stored: HashMap::new(),
+            flops: 0,
+            part: None,
+        }
+    }
+
+    fn loops(&mut self, kernel: &'a LoopKernel) {
+        let space: Vec<usize> = kernel.outer.iter().chain(&kernel.inner).copied().collect();
+        // What a stage computes is seen by later ones, so what it depends on is too.
+        let mut axes = HashMap::new();
+        for stage in &kernel.stages {
+            match stage {
+                Stage::Point(block) => self.block(block, &space[..kernel.outer.len()], &mut axes),
+                Stage::Each(block) => self.block(block, &space, &mut axes),
+                Stage::Fold { block, folds } => {
+                    self.block(block, &space, &mut axes);
+                    let outer = Axes::first(kernel.outer.len());
+                    axes.extend(folds.iter().map(|fold| (fold.result, outer)));
+                    let floats = folds.iter().filter(|fold| fold.accumulate.is_float()).count();
+                    self.flops += floats as u64 * product(&space);
+                }
+            }
+        }
+    }
+
+    /// The launch's number of a buffer that a block names.
+    fn bound(&self, buffer: BufferIndex) -> BufferIndex {
+        self.part.map_or(buffer, |part| part[buffer.0 as usize])
     }
 
     /// Counts a block that runs at every point of a space. `axes` tells what registers depend on, and learns it of the block's own.
@@ -138,10 +160,11 @@ impl<'a> Counter<'a> {
                 Operation::Literal(_) => Axes::default(),
                 Operation::Index(affine) => Axes::moving(affine),
                 Operation::Load { buffer, address, bounds } => {
+                    let bound = self.bound(*buffer);
                     let index =
                         address.computed.iter().fold(Axes::moving(&address.affine), |sum, (reg, _)| sum.and(of(reg)));
                     if address.computed.is_empty() {
-                        let loads = self.loads.entry(*buffer).or_default();
+                        let loads = self.loads.entry(bound).or_default();
                         let known = |(operation, known): &(&Operation, Vec<usize>)| {
                             *operation == &instruction.operation && known == space
                         };
@@ -149,7 +172,7 @@ impl<'a> Counter<'a> {
                             loads.push((&instruction.operation, space.to_vec()));
                         }
                     } else if points > 0 && computed.insert(&instruction.operation, points).is_none() {
-                        *self.computed.entry(*buffer).or_default() += index.points(space);
+                        *self.computed.entry(bound).or_default() += index.points(space);
                     }
                     index.and(all(bounds))
                 }
@@ -169,7 +192,7 @@ impl<'a> Counter<'a> {
             axes.insert(instruction.result, own);
         }
         for store in &block.stores {
-            self.store(store.buffer, points);
+            self.store(self.bound(store.buffer), points);
         }
     }
 

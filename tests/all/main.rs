@@ -11,6 +11,7 @@ mod check;
 mod codes;
 mod command;
 mod composites;
+mod counts;
 mod cpu;
 mod custom;
 mod data;

@@ -175,17 +175,17 @@ fn a_scatter_writes_at_most_what_it_says_and_that_where_all_indices_differ() {
     assert_eq!(written([3, 3, 3, 3, 3, 12]).written, 4 * 4);
 }
 
+fn block(stage: &Stage) -> &Block {
+    match stage {
+        Stage::Point(block) | Stage::Each(block) | Stage::Fold { block, .. } => block,
+    }
+}
+
 /// Whether where a kernel goes depends on what it finds.
 fn follows_data(kernel: &Kernel) -> bool {
     let blocks: Vec<&Block> = match kernel {
-        Kernel::Loop(kernel) => {
-            fn block(stage: &Stage) -> &Block {
-                match stage {
-                    Stage::Point(block) | Stage::Each(block) | Stage::Fold { block, .. } => block,
-                }
-            }
-            kernel.stages.iter().map(block).collect()
-        }
+        Kernel::Loop(kernel) => kernel.stages.iter().map(block).collect(),
+        Kernel::Horizontal(kernel) => kernel.parts.iter().flat_map(|part| &part.kernel.stages).map(block).collect(),
         Kernel::MatMul(kernel) => vec![&kernel.lhs.block, &kernel.rhs.block, &kernel.epilogue],
         Kernel::Attention(kernel) => kernel.blocks().into_iter().map(|(block, ..)| block).collect(),
         Kernel::Scan(kernel) => vec![&kernel.block],

@@ -46,24 +46,7 @@ fn for_each_affine(kernel: &mut LoopKernel, visit: &mut dyn FnMut(&mut Affine)) 
         let block = match stage {
             Stage::Point(block) | Stage::Each(block) | Stage::Fold { block, .. } => block,
         };
-        for instruction in &mut block.instructions {
-            match &mut instruction.operation {
-                Operation::Index(affine) => visit(affine),
-                Operation::Load { address, bounds, .. } => {
-                    visit(&mut address.affine);
-                    bounds.iter_mut().for_each(|bound| visit(&mut bound.at));
-                }
-                Operation::Within(bounds) => bounds.iter_mut().for_each(|bound| visit(&mut bound.at)),
-                Operation::Literal(_)
-                | Operation::Scalar(..)
-                | Operation::Fma(..)
-                | Operation::Cast(_)
-                | Operation::Bitcast(_)
-                | Operation::Select { .. }
-                | Operation::Random { .. } => {}
-            }
-        }
-        block.stores.iter_mut().for_each(|store| visit(&mut store.address));
+        block.affines_mut().for_each(&mut *visit);
     }
 }
 

@@ -61,6 +61,12 @@ impl Runs {
         Runs { loads }
     }
 
+    /// Whether a kernel walks what it reads from memory more than once, so that loops that find it in a cache have the time to ask for more.
+    pub(super) fn pay(kernel: &LoopKernel) -> bool {
+        let large = |buffer: &kiln_ir::kernel::Buffer| buffer.len * buffer.dtype.size() >= LARGE;
+        kernel.stages.len() > 1 && kernel.buffers.iter().any(large)
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.loads.is_empty()
     }
@@ -83,6 +89,23 @@ impl Ahead {
         }
         let lines: usize = self.ranges.iter().map(|&(_, lines)| lines).sum();
         self.lines = lines.div_ceil(steps.max(1));
+    }
+
+    /// Leaves the asking to the loops of machine code, which [`Ahead::take`] what they ask for.
+    pub(super) fn leave(&mut self) {
+        self.lines = 0;
+    }
+
+    /// Where so many bytes lie that had better be asked for, if any do.
+    pub(super) fn take(&mut self, bytes: usize) -> Option<*const u8> {
+        let (from, lines) = self.ranges.last_mut()?;
+        let (at, count) = (*from, bytes.div_ceil(LINE).min(*lines));
+        *from = from.wrapping_add(count * LINE);
+        *lines -= count;
+        if *lines == 0 {
+            self.ranges.pop();
+        }
+        Some(at)
     }
 
     /// Asks for the next few lines.

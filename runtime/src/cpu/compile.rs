@@ -13,6 +13,7 @@ use kiln_ir::kernel::{Access, Affine, Block, Bound, Buffer, Instruction, Operati
 use kiln_ir::{DType, Literal};
 use smallvec::SmallVec;
 
+use super::fused::{self, Fuser, Outside, Run};
 use super::lanes::{self, BLOCK, Conversion, Repr, Stands, Work};
 use super::pairs::{Pairs, Part, arithmetic};
 use super::program::{Action, Class, Load, Program, Slot, Step, StoreStep, TileMap, Write};
@@ -85,7 +86,13 @@ pub(super) struct Compiler<'k> {
     pub(super) constants: Vec<(Slot, u64)>,
     /// Registers of inner stages that later stages read.
     kept: HashSet<Reg>,
+    /// Writes runs of instructions as machine code, where the machine takes that.
+    pub(super) fuser: Option<Fuser>,
+    literal_of: HashMap<Reg, Literal>,
 }
+
+/// The slot of a register that a run makes for itself.
+const NOWHERE: Slot = Slot::MAX;
 
 /// Results from this many bytes on are written past the caches: they would push out everything and be gone before they are read.
 const STREAMED: usize = 32 << 20;
@@ -98,11 +105,24 @@ struct Builder<'b> {
     program: Program,
     /// For each register of the block, the last instruction that reads it.
     last: HashMap<Reg, usize>,
+    /// The same apart from stores.
+    last_read: HashMap<Reg, usize>,
     /// Slots that this block took and that nobody reads after it.
     local: Vec<Slot>,
     /// Slots that steps of the body have done with. Steps that run before it must not take them: the body would overwrite them.
     done: Vec<Slot>,
     expanded: HashMap<(Slot, Class), Slot>,
+    /// The run of instructions that is being put together.
+    run: Option<OpenRun>,
+}
+
+/// A run of instructions that may still take more.
+struct OpenRun {
+    run: Run,
+    /// Whether it changes while inner points are walked.
+    inner: bool,
+    reads: HashSet<Reg>,
+    makes: Vec<Reg>,
 }
 
 /// The bits of a literal as a lane.
@@ -129,7 +149,13 @@ pub(super) fn operands(operation: &Operation) -> SmallVec<[Reg; 3]> {
 }
 
 impl<'k> Compiler<'k> {
-    pub(super) fn new(isa: Isa, buffers: &'k [Buffer], space: &'k Space, kept: HashSet<Reg>) -> Compiler<'k> {
+    pub(super) fn new(
+        isa: Isa,
+        buffers: &'k [Buffer],
+        space: &'k Space,
+        kept: HashSet<Reg>,
+        fuser: Option<Fuser>,
+    ) -> Compiler<'k> {
         Compiler {
             isa,
             buffers,
@@ -140,6 +166,8 @@ impl<'k> Compiler<'k> {
             free: Vec::new(),
             constants: Vec::new(),
             kept,
+            fuser,
+            literal_of: HashMap::new(),
         }
     }
 
@@ -186,37 +214,49 @@ impl<'k> Compiler<'k> {
     ) -> (Program, Vec<Slot>) {
         let mut whole: HashSet<Reg> = later.union(&self.kept).copied().collect();
         whole.extend(results.iter().map(|&(reg, _)| reg));
-        let pairs = Pairs::of(block, &whole);
+        let pairs = if self.fuser.is_some() { Pairs::none(block) } else { Pairs::of(block, &whole) };
         let mut last = HashMap::new();
         for index in 0..block.instructions.len() {
             for reg in pairs.reads(index) {
                 last.insert(reg, index);
             }
         }
-        for reg in block.stores.iter().map(|store| store.value).chain(results.iter().map(|&(reg, _)| reg)) {
-            last.insert(reg, usize::MAX);
-        }
-        for &reg in later {
-            last.insert(reg, usize::MAX);
-        }
+        let outside = results.iter().map(|&(reg, _)| reg).chain(later.iter().copied());
+        last.extend(outside.map(|reg| (reg, usize::MAX)));
+        let last_read = last.clone();
+        last.extend(block.stores.iter().map(|store| (store.value, usize::MAX)));
         let mut builder = Builder {
             pairs,
             tile,
             repeat,
             program: Program::default(),
             last,
+            last_read,
             local: Vec::new(),
             done: Vec::new(),
             expanded: HashMap::new(),
+            run: None,
         };
         for (index, instruction) in block.instructions.iter().enumerate() {
-            match builder.pairs.part(index) {
-                Part::Alone => self.instruction(&mut builder, instruction),
-                Part::First => continue,
-                Part::Second(first) => self.pair(&mut builder, &block.instructions[first], instruction),
+            if let Some(inner) = self.may_run(instruction) {
+                if builder.run.as_ref().is_some_and(|run| run.inner != inner) {
+                    self.close_run(&mut builder, block, index);
+                }
+                self.join_run(&mut builder, instruction, inner);
+            } else {
+                let reads = operands(&instruction.operation);
+                if reads.iter().any(|reg| self.values.get(reg).is_some_and(|value| value.slot == NOWHERE)) {
+                    self.close_run(&mut builder, block, index);
+                }
+                match builder.pairs.part(index) {
+                    Part::Alone => self.instruction(&mut builder, instruction),
+                    Part::First => continue,
+                    Part::Second(first) => self.pair(&mut builder, &block.instructions[first], instruction),
+                }
             }
             self.release(&mut builder, index);
         }
+        self.close_run(&mut builder, block, block.instructions.len());
         let top = tile.top();
         for store in &block.stores {
             let value = self.value(store.value);
@@ -225,11 +265,7 @@ impl<'k> Compiler<'k> {
             let buffer = &self.buffers[index];
             let mover = lanes::mover(buffer.dtype, self.isa);
             let at = self.tile_map(&store.address, tile);
-            let write = match buffer.access {
-                Access::ReadWrite | Access::Read => Write::Last,
-                Access::Write if buffer.len * buffer.dtype.size() >= STREAMED && mover.same_bits() => Write::Stream,
-                Access::Write => Write::Any,
-            };
+            let write = self.write_of(index);
             builder.program.stores.push(StoreStep { value: slot, class: top, buffer: index, at, mover, write });
         }
         if top == Class::Full {
@@ -260,19 +296,107 @@ impl<'k> Compiler<'k> {
             repeat: Repeat::Once,
             program: Program::default(),
             last: HashMap::new(),
+            last_read: HashMap::new(),
             local: Vec::new(),
             done: Vec::new(),
             expanded: HashMap::new(),
+            run: None,
         };
         let value = Value { slot, class, dtype: from, inner: false };
         let value = self.convert(&mut builder, value, to, lanes::cast(from, to, self.isa));
         (builder.program, value)
     }
 
+    /// How a buffer is written.
+    fn write_of(&self, buffer: usize) -> Write {
+        let Buffer { dtype, len, access } = self.buffers[buffer];
+        match access {
+            Access::ReadWrite | Access::Read => Write::Last,
+            Access::Write if len * dtype.size() >= STREAMED && lanes::mover(dtype, self.isa).same_bits() => {
+                Write::Stream
+            }
+            Access::Write => Write::Any,
+        }
+    }
+
+    /// Whether an instruction can be part of a run: then whether it changes while inner points are walked.
+    fn may_run(&self, instruction: &Instruction) -> Option<bool> {
+        self.fuser.as_ref()?;
+        let reads = operands(&instruction.operation);
+        let varies = reads.iter().any(|&reg| self.value(reg).class == Class::Full);
+        let fits = varies && fused::fits(instruction, |reg| self.value(reg).dtype);
+        fits.then(|| reads.iter().any(|&reg| self.value(reg).inner))
+    }
+
+    fn join_run(&mut self, builder: &mut Builder<'_>, instruction: &Instruction, inner: bool) {
+        let reads = operands(&instruction.operation);
+        // What a row has once is spread over its lanes before the run begins.
+        let outside: SmallVec<[Outside; 3]> = reads
+            .iter()
+            .map(|&reg| match (self.literal_of.get(&reg), self.value(reg)) {
+                (Some(&literal), _) => Outside::Literal(literal),
+                (None, value) if value.class == Class::Uniform || value.slot == NOWHERE => {
+                    Outside::Slot(value.slot, value.class)
+                }
+                (None, value) => {
+                    let value = self.lift(builder, value, Class::Full);
+                    Outside::Slot(value.slot, value.class)
+                }
+            })
+            .collect();
+        let fresh = || OpenRun { run: Run::default(), inner, reads: HashSet::new(), makes: Vec::new() };
+        let open = builder.run.get_or_insert_with(fresh);
+        let dtype_of = |reg: Reg| self.value(reg).dtype;
+        let found = |reg: Reg| reads.iter().position(|&read| read == reg).map_or(outside[0], |index| outside[index]);
+        open.run.add(instruction, &reads, dtype_of, found);
+        open.reads.extend(reads.iter().copied().filter(|&reg| self.value(reg).slot != NOWHERE));
+        open.makes.push(instruction.result);
+        let value = Value { slot: NOWHERE, class: Class::Full, dtype: instruction.dtype, inner };
+        self.values.insert(instruction.result, value);
+    }
+
+    /// Ends the run before instruction `index` of the block: what is read from there on gets a slot.
+    fn close_run(&mut self, builder: &mut Builder<'_>, block: &Block, index: usize) {
+        let Some(OpenRun { run, inner, reads, makes }) = builder.run.take() else { return };
+        let mut results = Vec::new();
+        for reg in makes {
+            let needed = builder.last.get(&reg).is_some_and(|&last| last >= index) || self.kept.contains(&reg);
+            let Some(value) = self.values.get(&reg).copied().filter(|_| needed) else { continue };
+            let size = Repr::of(value.dtype).size();
+            let slot = if self.kept.contains(&reg) {
+                self.slots.push(SlotKind { class: Class::Full, size, span: Span::Walk });
+                self.slots.len() - 1
+            } else {
+                let slot = self.result_slot(builder, Class::Full, inner, size);
+                builder.local.push(slot);
+                slot
+            };
+            let is_read = builder.last_read.get(&reg).is_some_and(|&last| last >= index) || self.kept.contains(&reg);
+            let store = block.stores.iter().find(|store| store.value == reg && !is_read);
+            results.push((reg, slot, store.map(|store| self.write_of(store.buffer.0 as usize))));
+            self.values.insert(reg, Value { slot, ..value });
+        }
+        if let Some(&(_, result, _)) = results.first() {
+            let fuser = self.fuser.as_mut().expect("runs are made where there is a fuser");
+            let action = Action::Fused(Box::new(run.finish(fuser, &results)));
+            let step = Step { class: Class::Full, result, operands: [result; 3], steps: [0; 3], action, direct: None };
+            match builder.repeat {
+                Repeat::Inner if !inner => builder.program.before.push(step),
+                Repeat::Inner | Repeat::Once => builder.program.body.push(step),
+            }
+        }
+        let over = |reg: &Reg| builder.last.get(reg).is_some_and(|&last| last < index);
+        let over: Vec<Reg> = reads.into_iter().filter(over).collect();
+        self.release_all(builder, &over, index.saturating_sub(1));
+    }
+
     fn instruction(&mut self, builder: &mut Builder<'_>, instruction: &Instruction) {
         let (isa, dtype) = (self.isa, instruction.dtype);
         let value = match &instruction.operation {
-            Operation::Literal(literal) => self.literal(*literal),
+            Operation::Literal(literal) => {
+                self.literal_of.insert(instruction.result, *literal);
+                self.literal(*literal)
+            }
             Operation::Index(affine) => {
                 let at = self.tile_map(affine, builder.tile);
                 let (class, inner) = self.variation(&at, builder);
@@ -506,13 +630,7 @@ impl<'k> Compiler<'k> {
         operands: &[Value],
         action: Action,
     ) -> Value {
-        let repeated = builder.repeat == Repeat::Once || inner;
-        let kind = SlotKind { class, size: Repr::of(dtype).size(), span: Span::Tile };
-        let result = match builder.done.iter().position(|&slot| repeated && self.slots[slot] == kind) {
-            Some(index) => builder.done.swap_remove(index),
-            None => self.take(class, kind.size),
-        };
-        builder.expanded.retain(|&(slot, _), _| slot != result);
+        let result = self.result_slot(builder, class, inner, Repr::of(dtype).size());
         builder.local.push(result);
         let mut step = Step { class, result, operands: [result; 3], steps: [0; 3], action, direct: None };
         for (index, operand) in operands.iter().enumerate() {
@@ -528,6 +646,18 @@ impl<'k> Compiler<'k> {
         Value { slot: result, class, dtype, inner }
     }
 
+    /// A slot for a result that a block makes.
+    fn result_slot(&mut self, builder: &mut Builder<'_>, class: Class, inner: bool, size: usize) -> Slot {
+        let repeated = builder.repeat == Repeat::Once || inner;
+        let kind = SlotKind { class, size, span: Span::Tile };
+        let result = match builder.done.iter().position(|&slot| repeated && self.slots[slot] == kind) {
+            Some(index) => builder.done.swap_remove(index),
+            None => self.take(class, kind.size),
+        };
+        builder.expanded.retain(|&(slot, _), _| slot != result);
+        result
+    }
+
     /// Gives back the slot of a value that is no register and has been read.
     fn drop_temporary(&mut self, builder: &mut Builder<'_>, value: Value) {
         if builder.repeat == Repeat::Once || value.inner {
@@ -539,19 +669,29 @@ impl<'k> Compiler<'k> {
     /// Gives back the slots of registers that instruction `index` was the last to read.
     fn release(&mut self, builder: &mut Builder<'_>, index: usize) {
         let used = builder.pairs.reads(index);
+        // What an open run reads is wanted until it is closed.
+        let waits = |reg: &Reg| builder.run.as_ref().is_some_and(|run| run.reads.contains(reg));
+        let over: SmallVec<[Reg; 3]> =
+            used.into_iter().filter(|reg| builder.last.get(reg) == Some(&index) && !waits(reg)).collect();
+        self.release_all(builder, &over, index);
+    }
+
+    /// Gives back the slots of registers that nobody reads after instruction `index`.
+    fn release_all(&mut self, builder: &mut Builder<'_>, over: &[Reg], index: usize) {
         let mut done: SmallVec<[Slot; 4]> = SmallVec::new();
-        for reg in used {
+        for &reg in over {
             let value = self.value(reg);
             let repeated = builder.repeat == Repeat::Inner && !value.inner;
             let local = builder.local.contains(&value.slot) && !done.contains(&value.slot);
-            if builder.last.get(&reg) == Some(&index) && !repeated && local {
+            if !repeated && local {
                 done.push(value.slot);
             }
         }
         for slot in done {
             // Another name of the same lanes, made by a conversion that changes no bits, may live on.
             let alive = |reg: &Reg| builder.last.get(reg).is_some_and(|&last| last > index);
-            let shared = self.values.iter().any(|(reg, value)| value.slot == slot && alive(reg));
+            let waits = |reg: &Reg| builder.run.as_ref().is_some_and(|run| run.reads.contains(reg));
+            let shared = self.values.iter().any(|(reg, value)| value.slot == slot && (alive(reg) || waits(reg)));
             if !shared {
                 builder.local.retain(|&taken| taken != slot);
                 builder.expanded.retain(|&(from, _), _| from != slot);

@@ -16,9 +16,11 @@ use std::ops::Range;
 use kiln_ir::DType;
 use kiln_ir::kernel::{Affine, Fold, LoopKernel, Reg, Stage};
 use rayon::prelude::*;
+use smallvec::SmallVec;
 
 use super::ahead::Runs;
 use super::compile::{Compiler, Repeat, lane_bits, operands};
+use super::fused::{Fuser, Look};
 use super::lanes::{BLOCK, FoldLoops, LanesLoop, Repr, fill};
 use super::program::{Class, Frame, Program, RawBuffer, Slot, Tile, TileMap};
 use super::reuse::Reuse;
@@ -55,6 +57,14 @@ pub(super) struct Loops {
     tile_cost: f64,
     /// Pieces of the inner walk; 1 where tiles run side by side instead.
     pieces: usize,
+}
+
+/// What one thread does at a time.
+pub(super) enum Work {
+    /// All of the kernel, tile after tile, each inner walk cut in pieces for all threads.
+    Pieces,
+    /// A range of tiles.
+    Tiles(Range<usize>),
 }
 
 /// A stage, compiled.
@@ -94,6 +104,14 @@ impl Loops {
     /// The same of a kernel that is run part by part: each point of its first `parts` outer axes alone.
     pub(super) fn in_parts(kernel: &LoopKernel, parts: usize) -> Loops {
         let isa = Isa::best();
+        let strips = || Loops::build(kernel, parts, isa, None);
+        let fuser = Fuser::new(isa, if Runs::pay(kernel) { Look::Ahead } else { Look::Not });
+        let built = if fuser.is_some() { Loops::build(kernel, parts, isa, fuser) } else { None };
+        built.or_else(strips).expect("strips run everywhere")
+    }
+
+    /// `None` where the system takes no machine code.
+    fn build(kernel: &LoopKernel, parts: usize, isa: Isa, fuser: Option<Fuser>) -> Option<Loops> {
         let row_major = row_major(&kernel.outer, &kernel.inner);
         let mut maps = vec![&row_major];
         for stage in &kernel.stages {
@@ -105,7 +123,7 @@ impl Loops {
         let mut tiling = Tiling::choose(kernel, &space);
         let (outer_tile, inner_tile) = tiling.axes();
         let reuse = if tiling.keeps_rows(&space) { Reuse::of(kernel) } else { Reuse::none(kernel) };
-        let mut compiler = Compiler::new(isa, &kernel.buffers, &space, reuse.kept);
+        let mut compiler = Compiler::new(isa, &kernel.buffers, &space, reuse.kept, fuser);
         let mut carried = HashSet::new();
         let mut seldom = 0;
         let stages: Vec<Prepared> = reuse
@@ -159,11 +177,18 @@ impl Loops {
         carried.extend(outside.filter_map(|reg| compiler.known(reg)).map(|value| value.slot));
         tiling.fit(&compiler.slots, seldom);
         let (outer, inner) = tiling.walks(&space);
+        let fuser = compiler.fuser.take();
+        let code = match fuser {
+            Some(fuser) if fuser.is_used() => Some(fuser.finish()?),
+            Some(_) | None => None,
+        };
         let layout = Layout::new(&compiler.slots, &compiler.constants, tiling.rows, tiling.lanes(), inner.len());
+        let layout = layout.with_code(code);
         let carried = carried.into_iter().collect();
         // Where little is done but read, the hardware looks ahead well enough.
         let bodies: usize = stages.iter().map(|stage| stage.program().body.len()).sum();
-        let runs = if bodies > 3 { Runs::of(kernel, &reuse.stages, &space, &tiling) } else { Runs::default() };
+        let looks = layout.looks_ahead();
+        let runs = if bodies > 3 || looks { Runs::of(kernel, &reuse.stages, &space, &tiling) } else { Runs::default() };
         let steps = stages.iter().map(|stage| match stage {
             Prepared::Point(program) => program.body.len(),
             Prepared::Fold(program, _) | Prepared::Each(program) => program.body.len() * inner.len(),
@@ -176,7 +201,7 @@ impl Loops {
         } else {
             1
         };
-        Loops { isa, space, tiling, outer, inner, stages, layout, carried, runs, steps, tile_cost, pieces }
+        Some(Loops { isa, space, tiling, outer, inner, stages, layout, carried, runs, steps, tile_cost, pieces })
     }
 
     /// Runs the kernel.
@@ -185,23 +210,50 @@ impl Loops {
     ///
     /// The buffers are those of the kernel, in order, and large enough; written ones are nobody else's meanwhile.
     pub(super) unsafe fn run(&self, buffers: &[RawBuffer]) {
-        if self.space.empty_outer {
-            return;
+        let mut works: SmallVec<[Work; 16]> = SmallVec::new();
+        self.share(self.cost(), |work| works.push(work));
+        if let [work] = works.as_slice() {
+            // SAFETY: the caller's.
+            return unsafe { self.run_work(buffers, work) };
         }
+        works.par_iter().with_max_len(1).for_each(|work| {
+            // SAFETY: the caller's; works are disjoint sets of outer points.
+            unsafe { self.run_work(buffers, work) };
+        });
+    }
+
+    /// Nanoseconds of a run on one thread, estimated.
+    pub(super) fn cost(&self) -> f64 {
+        if self.space.empty_outer { 0.0 } else { self.tile_cost * self.outer.len() as f64 }
+    }
+
+    /// Whether work of so many nanoseconds is worth another thread.
+    pub(super) fn is_parallel(cost: f64) -> bool {
+        cost >= PARALLEL && rayon::current_num_threads() > 1
+    }
+
+    /// Cuts a run into works for threads, where all there is to do beside takes `total` nanoseconds with it.
+    pub(super) fn share(&self, total: f64, mut take: impl FnMut(Work)) {
         let tiles = self.outer.len();
-        let cost = self.tile_cost * tiles as f64;
-        if self.pieces > 1 {
-            // SAFETY: the caller's.
-            with_frame(&self.layout, self.isa, buffers, |frame| unsafe { self.run_pieces(frame) });
-        } else if cost < PARALLEL || tiles == 1 || rayon::current_num_threads() == 1 {
-            // SAFETY: the caller's.
-            unsafe { self.run_tiles(buffers, 0..tiles) };
+        if self.space.empty_outer {
+        } else if self.pieces > 1 {
+            take(Work::Pieces);
+        } else if Loops::is_parallel(total) {
+            let chunks = ((self.cost() / GRAIN) as usize).min(8 * rayon::current_num_threads()).clamp(1, tiles);
+            (0..chunks).for_each(|chunk| take(Work::Tiles(chunk * tiles / chunks..(chunk + 1) * tiles / chunks)));
         } else {
-            let chunks = ((cost / GRAIN) as usize).min(8 * rayon::current_num_threads()).min(tiles);
-            (0..chunks).into_par_iter().with_max_len(1).for_each(|chunk| {
-                // SAFETY: the caller's; tiles are disjoint sets of outer points.
-                unsafe { self.run_tiles(buffers, chunk * tiles / chunks..(chunk + 1) * tiles / chunks) };
-            });
+            take(Work::Tiles(0..tiles));
+        }
+    }
+
+    /// Runs a work. Safety: as for [`Loops::run`].
+    pub(super) unsafe fn run_work(&self, buffers: &[RawBuffer], work: &Work) {
+        // SAFETY: the caller's.
+        unsafe {
+            match work {
+                Work::Pieces => with_frame(&self.layout, self.isa, buffers, |frame| self.run_pieces(frame)),
+                Work::Tiles(tiles) => self.run_tiles(buffers, tiles.clone()),
+            }
         }
     }
 
@@ -227,6 +279,9 @@ impl Loops {
                     let tile = self.tiling.tile(&self.space, &next);
                     let lanes = tile.rows * tile.columns * self.space.inner_points();
                     frame.ahead.plan(&self.runs, buffers, &next, lanes, self.steps);
+                    if self.layout.looks_ahead() {
+                        frame.ahead.leave();
+                    }
                 }
                 for stage in &self.stages {
                     // SAFETY: the caller's.

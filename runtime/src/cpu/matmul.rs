@@ -410,28 +410,6 @@ pub(super) fn cut(affine: &mut Affine, axis: usize, points: usize) {
     }
 }
 
-/// The same of all maps of a block.
-fn cut_all(block: &mut Block, axis: usize, points: usize) {
-    for instruction in &mut block.instructions {
-        match &mut instruction.operation {
-            Operation::Index(affine) => cut(affine, axis, points),
-            Operation::Load { address, bounds, .. } => {
-                cut(&mut address.affine, axis, points);
-                bounds.iter_mut().for_each(|bound| cut(&mut bound.at, axis, points));
-            }
-            Operation::Within(bounds) => bounds.iter_mut().for_each(|bound| cut(&mut bound.at, axis, points)),
-            Operation::Literal(_)
-            | Operation::Scalar(..)
-            | Operation::Fma(..)
-            | Operation::Cast(_)
-            | Operation::Bitcast(_)
-            | Operation::Select { .. }
-            | Operation::Random { .. } => {}
-        }
-    }
-    block.stores.iter_mut().for_each(|store| cut(&mut store.address, axis, points));
-}
-
 /// Where the product goes, and what is made of it there; where it comes in blocks of rows, part by part.
 fn epilogue(kernel: &MatMulKernel, dtype: DType, rows: Option<usize>) -> (Place, Option<Loops>) {
     let batch = kernel.batch.len();
@@ -464,7 +442,7 @@ fn epilogue(kernel: &MatMulKernel, dtype: DType, rows: Option<usize>) -> (Place,
         let loops = Loops::new(&map(&kernel.buffers, outer, block, Buffer { dtype, len, access: Access::Read }));
         return (place, Some(loops));
     };
-    cut_all(&mut block, batch, rows);
+    block.affines_mut().for_each(|affine| cut(affine, batch, rows));
     if let Some(Instruction { operation: Operation::Load { address, .. }, .. }) = block.instructions.first_mut() {
         // A block's scratch memory holds its own rows only.
         address.affine.strides[..=batch].fill(0);

@@ -4,11 +4,12 @@
 //! lanes that was compiled for this element type and this machine. A run then only walks tiles and calls loops; it allocates nothing of
 //! tensor size, and a small kernel stays on the calling thread.
 //!
-//! - `prepared.rs`: the way in; `loops.rs`: map, reduce and row kernels; `matmul.rs`, `attention/`, `scan.rs`, `scatter.rs`: the other forms;
+//! - `prepared.rs`: the way in; `loops.rs`: map, reduce and row kernels; `horizontal.rs`: several of them at once; `matmul.rs`, `attention/`, `scan.rs`, `scatter.rs`: the other forms;
 //!   `product.rs`: products on one thread
 //! - `space.rs`: the axes of a kernel, merged; `tiling.rs`: which of them a tile covers; `reuse.rs`: what is kept along a row;
 //!   `ahead.rs`: what the next tile reads
-//! - `program.rs`: a block as steps over strips; `compile.rs`: how a block becomes one, `pairs.rs`: two instructions at a time; `scratch.rs`: the memory of strips, per thread
+//! - `program.rs`: a block as steps over strips; `compile.rs`: how a block becomes one, `fused/`: many instructions as machine code,
+//!   `pairs.rs`: two at a time where there is none; `scratch.rs`: the memory of strips, per thread
 //! - `lanes/`: the loops; `vmath/`: the transcendental functions
 //!
 //! What holds: results depend on the kernel and its inputs alone, never on the number of threads; every address is checked before the
@@ -17,6 +18,8 @@
 mod ahead;
 mod attention;
 mod compile;
+mod fused;
+mod horizontal;
 mod lanes;
 mod loops;
 mod matmul;

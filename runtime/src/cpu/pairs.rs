@@ -83,6 +83,11 @@ impl<'b> Pairs<'b> {
         Pairs { instructions, parts }
     }
 
+    /// No pairs at all.
+    pub(super) fn none(block: &'b Block) -> Pairs<'b> {
+        Pairs { instructions: &block.instructions, parts: vec![Part::Alone; block.instructions.len()] }
+    }
+
     pub(super) fn part(&self, index: usize) -> Part {
         self.parts[index]
     }

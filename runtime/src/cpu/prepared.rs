@@ -1,8 +1,9 @@
 //! A kernel of any form, ready to run.
 
-use kiln_ir::kernel::{Access, Affine, Block, Buffer, Kernel, Operation, Stage};
+use kiln_ir::kernel::{Access, Affine, Block, Buffer, Kernel, LoopKernel, Operation, Stage};
 
 use super::attention::Attention;
+use super::horizontal::Horizontal;
 use super::loops::Loops;
 use super::matmul::MatMul;
 use super::program::RawBuffer;
@@ -20,6 +21,7 @@ pub(crate) struct Prepared {
 
 enum Form {
     Loop(Box<Loops>),
+    Horizontal(Horizontal),
     MatMul(Box<MatMul>),
     Attention(Box<Attention>),
     Scan(Box<Scan>),
@@ -37,6 +39,7 @@ impl Prepared {
         check_addresses(kernel);
         let form = match kernel {
             Kernel::Loop(kernel) => Form::Loop(Box::new(Loops::new(kernel))),
+            Kernel::Horizontal(kernel) => Form::Horizontal(Horizontal::new(kernel)),
             Kernel::MatMul(kernel) => Form::MatMul(Box::new(MatMul::new(kernel))),
             Kernel::Attention(kernel) => Form::Attention(Box::new(Attention::new(kernel))),
             Kernel::Scan(kernel) => Form::Scan(Box::new(Scan::new(kernel))),
@@ -63,6 +66,7 @@ impl Prepared {
         unsafe {
             match &self.form {
                 Form::Loop(kernel) => kernel.run(buffers),
+                Form::Horizontal(kernel) => kernel.run(buffers),
                 Form::MatMul(kernel) => kernel.run(buffers),
                 Form::Attention(kernel) => kernel.run(buffers),
                 Form::Scan(kernel) => kernel.run(buffers),
@@ -91,14 +95,13 @@ fn check_addresses(kernel: &Kernel) {
     let buffers = kernel.buffers();
     let join = |axes: &[&[usize]]| axes.concat();
     match kernel {
-        Kernel::Loop(kernel) => {
-            let points = join(&[&kernel.outer, &kernel.inner]);
-            let per_outer = join(&[&kernel.outer, &vec![1; kernel.inner.len()]]);
-            for stage in &kernel.stages {
-                match stage {
-                    Stage::Point(block) => check_block(block, buffers, &per_outer),
-                    Stage::Fold { block, .. } | Stage::Each(block) => check_block(block, buffers, &points),
-                }
+        Kernel::Loop(kernel) => check_loops(kernel),
+        Kernel::Horizontal(kernel) => {
+            for part in &kernel.parts {
+                let bound = part.buffers.iter().map(|buffer| &buffers[buffer.0 as usize]);
+                let same = |(own, bound): (&Buffer, &Buffer)| own.len <= bound.len && own.dtype == bound.dtype;
+                assert!(part.kernel.buffers.iter().zip(bound).all(same), "a part's buffers are the launch's");
+                check_loops(&part.kernel);
             }
         }
         Kernel::MatMul(kernel) => {
@@ -119,6 +122,17 @@ fn check_addresses(kernel: &Kernel) {
         Kernel::Scatter(kernel) => check_block(&kernel.block, buffers, &kernel.space),
         // It is given whole tensors and no addresses.
         Kernel::Custom(_) => {}
+    }
+}
+
+fn check_loops(kernel: &LoopKernel) {
+    let points = [&kernel.outer[..], &kernel.inner].concat();
+    let per_outer = [&kernel.outer[..], &vec![1; kernel.inner.len()]].concat();
+    for stage in &kernel.stages {
+        match stage {
+            Stage::Point(block) => check_block(block, &kernel.buffers, &per_outer),
+            Stage::Fold { block, .. } | Stage::Each(block) => check_block(block, &kernel.buffers, &points),
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 use smallvec::SmallVec;
 
 use super::ahead::Ahead;
+use super::fused::{Fused, Runnable};
 use super::lanes::{BLOCK, IndexLoop, Mover, RandomLoop, Shape, Work, fill};
 use super::space::Map;
 use super::vmath::{self, Isa};
@@ -110,6 +111,8 @@ pub(super) enum Action {
     Within(Vec<(TileMap, usize)>),
     /// Random words of a stream.
     Random(RandomLoop, u32),
+    /// Many instructions as machine code.
+    Fused(Box<Fused>),
     /// The first operand's value in every lane that belongs to it; its class and bytes per lane.
     Expand(Class, usize),
 }
@@ -168,6 +171,8 @@ pub(super) struct Frame<'a> {
     pub(super) at: &'a mut [*mut u8],
     /// What the next tile reads.
     pub(super) ahead: Ahead,
+    /// The kernel's own machine code.
+    pub(super) code: Runnable<'a>,
 }
 
 impl Program {
@@ -186,15 +191,24 @@ impl Program {
     /// Lets the steps that make stored values write them to where they go, where memory holds lanes as they are and `spared` agrees.
     pub(super) fn spare_stores(&mut self, spared: impl Fn(Slot) -> bool) {
         for (index, store) in self.stores.iter().enumerate() {
-            let last = self.body.iter_mut().rev().find(|step| step.result == store.value);
-            if let Some(step) = last
-                && matches!(step.action, Action::Work(_) | Action::Random(..))
-                && store.write == Write::Any
-                && store.mover.same_bits()
-                && spared(store.value)
-                && step.direct.is_none()
-            {
-                step.direct = Some(index);
+            if !store.mover.same_bits() || !spared(store.value) {
+                continue;
+            }
+            for step in self.body.iter_mut().rev() {
+                if let Action::Fused(fused) = &mut step.action {
+                    let Some(result) = fused.result_mut(store.value) else { continue };
+                    if matches!(store.write, Write::Any | Write::Stream) && result.direct.is_none() {
+                        result.direct = Some(index);
+                    }
+                } else if step.result == store.value {
+                    let makes = matches!(step.action, Action::Work(_) | Action::Random(..));
+                    if makes && store.write == Write::Any && step.direct.is_none() {
+                        step.direct = Some(index);
+                    }
+                } else {
+                    continue;
+                }
+                break;
             }
         }
     }
@@ -217,7 +231,7 @@ impl Program {
 
 impl StoreStep {
     /// Where lanes that are dense in memory go, and how they lie there.
-    unsafe fn place(&self, frame: &Frame<'_>, point: &[i64], tile: Tile) -> (*mut u8, Shape) {
+    pub(super) unsafe fn place(&self, frame: &Frame<'_>, point: &[i64], tile: Tile) -> (*mut u8, Shape) {
         let shape = match self.class {
             Class::Uniform => Shape::row(1, 0),
             Class::Row | Class::Full => self.at.shape(self.class, tile).merged(),
@@ -272,6 +286,7 @@ impl Step {
                     let operands = self.operands.map(|slot| frame.at[slot].cast_const());
                     random(blocks, operands, self.steps, result, *stream);
                 }
+                Action::Fused(fused) => return fused.run(frame, point, tile, stores),
                 Action::Expand(class, size) => {
                     expand(*class, *size, self.class, tile, frame.at[self.operands[0]], result)
                 }

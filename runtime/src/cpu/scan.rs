@@ -59,7 +59,7 @@ impl Scan {
         let space = Space::new(&shape.outer, &shape.inner, &maps);
         let mut tiling = Tiling::choose(&shape, &space);
         let (_, tile) = tiling.axes();
-        let mut compiler = Compiler::new(isa, &kernel.buffers, &space, HashSet::new());
+        let mut compiler = Compiler::new(isa, &kernel.buffers, &space, HashSet::new(), None);
         let kind = match kernel.kind {
             ScanKind::Sum => ReduceKind::Sum,
             ScanKind::Prod => ReduceKind::Prod,

@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 
-use kiln_ir::kernel::{Affine, Block, Bound, LoopKernel, Operation, ScatterKernel, Stage, Store};
+use kiln_ir::kernel::{Affine, Block, LoopKernel, ScatterKernel, Stage, Store};
 use kiln_ir::{DType, ScatterKind};
 use rayon::prelude::*;
 use smallvec::SmallVec;
@@ -76,7 +76,7 @@ impl Scatter {
             (ScatterKind::Add, DType::F16 | DType::BF16) => Some(dtype),
             (ScatterKind::Add | ScatterKind::Set | ScatterKind::Max, _) => None,
         };
-        let mut compiler = Compiler::new(isa, &kernel.buffers, &space, HashSet::new());
+        let mut compiler = Compiler::new(isa, &kernel.buffers, &space, HashSet::new(), None);
         let wanted = [(kernel.index, DType::I64), (kernel.update, dtype)];
         let (program, values) = compiler.block(&block, tile, Repeat::Inner, &wanted, &HashSet::new());
         let at = compiler.tile_map(&address, tile);
@@ -188,30 +188,6 @@ fn reorder(affine: &Affine, order: &[usize]) -> Affine {
 
 fn reorder_block(block: &Block, order: &[usize]) -> Block {
     let mut block = block.clone();
-    let reorder_bounds = |bounds: &mut Vec<Bound>| {
-        for bound in bounds {
-            bound.at = reorder(&bound.at, order);
-        }
-    };
-    for instruction in &mut block.instructions {
-        match &mut instruction.operation {
-            Operation::Index(affine) => *affine = reorder(affine, order),
-            Operation::Load { address, bounds, .. } => {
-                address.affine = reorder(&address.affine, order);
-                reorder_bounds(bounds);
-            }
-            Operation::Within(bounds) => reorder_bounds(bounds),
-            Operation::Literal(_)
-            | Operation::Scalar(..)
-            | Operation::Fma(..)
-            | Operation::Cast(_)
-            | Operation::Bitcast(_)
-            | Operation::Select { .. }
-            | Operation::Random { .. } => {}
-        }
-    }
-    for store in &mut block.stores {
-        store.address = reorder(&store.address, order);
-    }
+    block.affines_mut().for_each(|affine| *affine = reorder(affine, order));
     block
 }

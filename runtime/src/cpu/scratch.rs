@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::ahead::Ahead;
 use super::compile::{SlotKind, Span};
+use super::fused::{Code, Look, Runnable};
 use super::lanes::{BLOCK, fill};
 use super::program::{Class, Frame, RawBuffer, Slot};
 use super::vmath::Isa;
@@ -17,6 +18,8 @@ pub(super) struct Layout {
     walked: Vec<(Slot, usize)>,
     /// Uniform slots with their bytes per lane and bits.
     constants: Vec<(Slot, usize, u64)>,
+    /// Machine code of the kernel.
+    code: Option<Code>,
 }
 
 /// Slots lie this many bytes further apart than their size, so that neighbours do not share the same places of the cache.
@@ -55,7 +58,17 @@ impl Layout {
             })
             .collect();
         let constants = constants.iter().map(|&(slot, bits)| (slot, slots[slot].size, bits)).collect();
-        Layout { offsets, bytes, walked, constants }
+        Layout { offsets, bytes, walked, constants, code: None }
+    }
+
+    /// With the machine code that the kernel's programs run.
+    pub(super) fn with_code(self, code: Option<Code>) -> Layout {
+        Layout { code, ..self }
+    }
+
+    /// Whether that code asks for what the next tile reads.
+    pub(super) fn looks_ahead(&self) -> bool {
+        self.code.as_ref().is_some_and(|code| code.look == Look::Ahead)
     }
 
     /// Moves the slots that hold every tile of a walk to one of its steps.
@@ -110,8 +123,15 @@ pub(super) fn with_frame<R>(
         // SAFETY: a uniform slot has one block of lanes of this size.
         unsafe { fill(scratch.home[slot], size, bits, 1) };
     }
-    let result =
-        body(&mut Frame { isa, buffers, base, home: &mut scratch.home, at: &mut scratch.at, ahead: Ahead::default() });
+    let result = body(&mut Frame {
+        isa,
+        buffers,
+        base,
+        home: &mut scratch.home,
+        at: &mut scratch.at,
+        ahead: Ahead::default(),
+        code: Runnable(layout.code.as_ref()),
+    });
     SCRATCHES.with_borrow_mut(|scratches| scratches.push(scratch));
     result
 }

@@ -38,6 +38,8 @@ pub(super) struct Tiling {
     point_cost: f64,
     /// Whether the tile is a square for transposing, whatever the strips' size.
     square: bool,
+    /// Lanes at most.
+    most: usize,
 }
 
 /// Scratch memory of a tile's strips, in bytes: most of a first-level cache.
@@ -49,6 +51,8 @@ pub(super) const MANY: usize = 32;
 /// Lanes per tile, at most and at least.
 const MOST: usize = 4096;
 const LEAST: usize = 256;
+/// The same where rows lie across memory and are walked several times.
+const ACROSS: usize = 64;
 /// An axis this long makes strips of its own; a shorter one is joined by a second axis.
 const LONG: usize = 256;
 /// Rows and columns of a tile that transposes.
@@ -105,6 +109,12 @@ impl Tiling {
         let moving = |axis: usize| -> f64 { relevant.iter().map(|access| access.cost(axis)).sum() };
         let dispatch = |lanes: usize| (count as f64 + 1.0) * DISPATCH / lanes.clamp(1, 1024) as f64;
         let joinable = has_inner && joinable(kernel);
+        // Where several stages walk the inner points, what the first one read had better be in the cache still.
+        let walks = kernel.stages.iter().filter(|stage| !matches!(stage, Stage::Point(_))).count();
+        let most = match walks {
+            0 | 1 => MOST,
+            _ => (KEPT / (space.inner_points().max(1) * size_of::<f32>())).clamp(ACROSS, MOST),
+        };
         let point_total = point_cost + point_instructions as f64 * DISPATCH / 16.0;
         for column in space.parts..space.outer {
             let extent = space.extents[column];
@@ -135,13 +145,15 @@ impl Tiling {
                 element_cost: if has_inner { cost } else { 0.0 },
                 point_cost: if has_inner { point_cost } else { cost },
                 square,
+                most,
             };
             // Few outer points leave strips short: then several inner points are taken at once.
             if extent < LONG && joinable && space.extents.len() > space.outer {
                 let rows = space.extents[space.extents.len() - 1];
                 let cost = 1.1 * moving(column) + dispatch(extent * rows) + compute;
                 let row = Some(space.extents.len() - 1);
-                offer(cost, Tiling { order: Order::Columns, row, rows: MOST, element_cost: cost, ..tiling.clone() });
+                let joined = Tiling { order: Order::Columns, row, rows: MOST, element_cost: cost, ..tiling.clone() };
+                offer(cost, Tiling { most: MOST, ..joined });
             }
             offer(cost, tiling);
         }
@@ -164,6 +176,7 @@ impl Tiling {
                     element_cost: cost,
                     point_cost: per_row,
                     square: false,
+                    most: MOST,
                 };
                 offer(cost + per_row / points, tiling);
             }
@@ -178,6 +191,7 @@ impl Tiling {
                 element_cost: compute + dispatch(1),
                 point_cost: point_total,
                 square: false,
+                most: MOST,
             },
             |(_, tiling)| tiling,
         )
@@ -205,7 +219,7 @@ impl Tiling {
             .map(|kind| kind.size)
             .sum();
         let bytes = bytes.saturating_sub(seldom);
-        let lanes = (STRIPS / bytes.max(1)).clamp(LEAST, MOST);
+        let lanes = (STRIPS / bytes.max(1)).clamp(LEAST, MOST).min(self.most);
         let lanes = 1 << lanes.ilog2();
         if self.square {
             return;

@@ -17,8 +17,8 @@ mod memory;
 mod space;
 
 use kiln_ir::kernel::{
-    Access, Block, Fold, Kernel, LoopKernel, MatMulKernel, MatrixOperand, Operation, Reg, ScanKernel, ScatterKernel,
-    Stage,
+    Access, Block, BufferIndex, Fold, HorizontalKernel, Kernel, LoopKernel, MatMulKernel, MatrixOperand, Operation,
+    Reg, ScanKernel, ScatterKernel, Stage,
 };
 use kiln_ir::plan::{Launch, Plan, Step, Traffic};
 use kiln_ir::{
@@ -105,6 +105,8 @@ struct Run<'a> {
     stored: Vec<Vec<bool>>,
     /// Which it has loaded.
     loaded: Vec<Vec<bool>>,
+    /// In a horizontal kernel, the launch's buffer for each of the part's.
+    part: Option<&'a [BufferIndex]>,
     registers: Vec<Option<Literal>>,
 }
 
@@ -112,7 +114,7 @@ impl<'a> Run<'a> {
     fn new(plan: &Plan, launch: &'a Launch, walk: Walk, memory: &'a mut Memory) -> Result<Run<'a>, Broken> {
         memory.bind(plan, launch)?;
         let none = || launch.kernel.buffers().iter().map(|buffer| vec![false; buffer.len]).collect();
-        Ok(Run { launch, walk, memory, stored: none(), loaded: none(), registers: Vec::new() })
+        Ok(Run { launch, walk, memory, stored: none(), loaded: none(), part: None, registers: Vec::new() })
     }
 
     /// The bytes of the elements that were touched.
@@ -127,9 +129,10 @@ impl<'a> Run<'a> {
         Traffic { read: bytes(&self.loaded), written: bytes(&self.stored) }
     }
 
-    fn kernel(&mut self, kernel: &Kernel) -> Result<(), Broken> {
+    fn kernel(&mut self, kernel: &'a Kernel) -> Result<(), Broken> {
         match kernel {
             Kernel::Loop(kernel) => self.loops(kernel),
+            Kernel::Horizontal(kernel) => self.horizontal(kernel),
             Kernel::MatMul(kernel) => self.matmul(kernel),
             Kernel::Attention(kernel) => self.attention(kernel),
             Kernel::Scan(kernel) => self.scan(kernel),
@@ -144,6 +147,17 @@ impl<'a> Run<'a> {
             all.reverse();
         }
         all
+    }
+
+    fn horizontal(&mut self, kernel: &'a HorizontalKernel) -> Result<(), Broken> {
+        let mut parts: Vec<_> = kernel.parts.iter().collect();
+        if self.walk == Walk::Backward {
+            parts.reverse();
+        }
+        parts.into_iter().try_for_each(|part| {
+            self.part = Some(&part.buffers);
+            self.loops(&part.kernel)
+        })
     }
 
     fn loops(&mut self, kernel: &LoopKernel) -> Result<(), Broken> {
@@ -292,9 +306,14 @@ impl<'a> Run<'a> {
         }
         for store in &block.stores {
             let value = self.register(store.value)?;
-            self.store(store.buffer.0, store.address.at(point), value)?;
+            self.store(self.bound(store.buffer), store.address.at(point), value)?;
         }
         Ok(())
+    }
+
+    /// The launch's number of a buffer that a block names.
+    fn bound(&self, buffer: BufferIndex) -> u32 {
+        self.part.map_or(buffer, |part| part[buffer.0 as usize]).0
     }
 
     fn operation(&mut self, operation: &Operation, dtype: DType, point: &[usize]) -> Result<Literal, Broken> {
@@ -310,7 +329,7 @@ impl<'a> Run<'a> {
                 for &(index, stride) in &address.computed {
                     element += self.register(index)?.to_i128() as i64 * stride;
                 }
-                self.load(buffer.0, element)?
+                self.load(self.bound(*buffer), element)?
             }
             Operation::Within(bounds) => Literal::from_i128(DType::Bool, i128::from(holds(bounds))),
             Operation::Scalar(op, operands) => {

@@ -9,6 +9,9 @@ use super::uncounted;
 /// Vectors of AVX2 in a block: enough to keep additions going while the first one is still under way.
 const VECTORS: usize = 8;
 
+/// Lanes that are joined one by one in the end.
+const LAST: usize = 8;
+
 /// A way to join two numbers into one.
 pub(super) trait Join<T> {
     fn join(a: T, b: T) -> T;
@@ -41,8 +44,8 @@ joins! { f32 f64 }
 
 /// How whole blocks are joined.
 pub(super) trait Width<T> {
-    /// The lanes of all blocks, joined. Safety: the machine has this width.
-    unsafe fn blocks<J: WideJoin<T>, const N: usize>(blocks: &[[T; N]], start: T) -> [T; N];
+    /// The lanes of all blocks, joined, and then halves with halves until there are [`LAST`]. Safety: the machine has this width.
+    unsafe fn blocks<J: WideJoin<T>, const N: usize>(blocks: &[[T; N]], start: T) -> [T; LAST];
 }
 
 /// One number after the other.
@@ -50,7 +53,7 @@ pub(super) struct Single;
 
 impl<T: Copy> Width<T> for Single {
     #[inline(always)]
-    unsafe fn blocks<J: WideJoin<T>, const N: usize>(blocks: &[[T; N]], start: T) -> [T; N] {
+    unsafe fn blocks<J: WideJoin<T>, const N: usize>(blocks: &[[T; N]], start: T) -> [T; LAST] {
         let mut lanes = [start; N];
         let count = uncounted(N);
         for block in blocks {
@@ -58,7 +61,15 @@ impl<T: Copy> Width<T> for Single {
                 *lane = J::join(*lane, value);
             }
         }
-        lanes
+        let mut width = count / 2;
+        while width >= LAST {
+            let (low, high) = lanes.split_at_mut(width);
+            for (low, &high) in low.iter_mut().zip(&*high) {
+                *low = J::join(*low, high);
+            }
+            width /= 2;
+        }
+        std::array::from_fn(|lane| lanes[lane])
     }
 }
 
@@ -72,7 +83,7 @@ pub(super) use x86::{Vectors, WideJoin};
 mod x86 {
     use std::arch::x86_64::*;
 
-    use super::{Add, Join, KeepLarger, KeepSmaller, VECTORS, Width};
+    use super::{Add, Join, KeepLarger, KeepSmaller, LAST, VECTORS, Width};
 
     /// Vectors of AVX2.
     pub(in crate::cpu::lanes) struct Vectors;
@@ -140,9 +151,9 @@ mod x86 {
     impl<T: Copy> Width<T> for Vectors {
         #[inline]
         #[target_feature(enable = "avx2")]
-        unsafe fn blocks<J: WideJoin<T>, const N: usize>(blocks: &[[T; N]], start: T) -> [T; N] {
+        unsafe fn blocks<J: WideJoin<T>, const N: usize>(blocks: &[[T; N]], start: T) -> [T; LAST] {
             let width = N / VECTORS;
-            let mut lanes = [start; N];
+            let mut lanes = [start; LAST];
             // SAFETY: the machine has AVX2, as the caller vouches; a block is `VECTORS` vectors of `width` numbers.
             unsafe {
                 let mut vectors = [J::splat(start); VECTORS];
@@ -151,7 +162,14 @@ mod x86 {
                         *vector = J::join_all(*vector, J::load(block.as_ptr().add(index * width)));
                     }
                 }
-                for (index, vector) in vectors.into_iter().enumerate() {
+                let mut left = VECTORS;
+                while left * width > LAST {
+                    left /= 2;
+                    for index in 0..left {
+                        vectors[index] = J::join_all(vectors[index], vectors[index + left]);
+                    }
+                }
+                for (index, &vector) in vectors.iter().take(left).enumerate() {
                     J::store(vector, lanes.as_mut_ptr().add(index * width));
                 }
             }
@@ -171,7 +189,7 @@ pub(super) unsafe fn joined<W: Width<T>, J: WideJoin<T>, T: Copy, const N: usize
     if !blocks.is_empty() {
         // SAFETY: the caller's.
         let mut lanes = unsafe { W::blocks::<J, N>(blocks, start) };
-        let mut width = uncounted(N) / 2;
+        let mut width = LAST / 2;
         while width > 0 {
             let (low, high) = lanes.split_at_mut(width);
             for (low, &high) in low.iter_mut().zip(&*high) {

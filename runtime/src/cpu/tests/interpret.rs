@@ -17,6 +17,16 @@ type Registers = HashMap<Reg, Literal>;
 pub(super) fn interpret(kernel: &Kernel, buffers: &mut [Elements]) {
     match kernel {
         Kernel::Loop(kernel) => run_loop(kernel, buffers),
+        Kernel::Horizontal(kernel) => {
+            for part in &kernel.parts {
+                let mut own: Vec<Elements> =
+                    part.buffers.iter().map(|buffer| buffers[buffer.0 as usize].clone()).collect();
+                run_loop(&part.kernel, &mut own);
+                for (buffer, elements) in part.buffers.iter().zip(own) {
+                    buffers[buffer.0 as usize] = elements;
+                }
+            }
+        }
         Kernel::MatMul(kernel) => run_matmul(kernel, buffers),
         Kernel::Scan(kernel) => run_scan(kernel, buffers),
         Kernel::Attention(_) => panic!("attention is tested against whole graphs"),

@@ -8,10 +8,10 @@ use super::exponential::{exp_double, exp2_fraction};
 use super::lane::{MulAdd, clamp_double, polynomial, polynomial_double, power_of_two, round, select};
 
 /// `erf(x) / x - 1` in x^2 for `|x| <= 0.92`, within 2^-31.
-const NEAR: [f32; 7] =
+pub(in crate::cpu) const NEAR: [f32; 7] =
     [1.283_791_6e-1, -3.761_263_5e-1, 1.128_369_7e-1, -2.685_95e-2, 5.201_286e-3, -8.145_597e-4, 8.382_388e-5];
 /// `log2(erfc(x))` for x in `[0.92, 4]`, within 2^-34 of erf.
-const FAR: [f32; 9] = [
+pub(in crate::cpu) const FAR: [f32; 9] = [
     2.314_053_1e-4,
     -1.629_429,
     -9.140_101_7e-1,

@@ -9,13 +9,13 @@ use super::lane::{
 };
 
 /// ln 2 in two parts; the first has 15 bits, so that its product with any exponent is exact.
-pub(super) const LN_2_HIGH: f32 = 0.693_145_75;
-pub(super) const LN_2_LOW: f32 = 1.428_606_8e-6;
+pub(in crate::cpu) const LN_2_HIGH: f32 = 0.693_145_75;
+pub(in crate::cpu) const LN_2_LOW: f32 = 1.428_606_8e-6;
 
 /// `(e^r - 1 - r) / r^2` for `|r| <= ln 2 / 2`, within 2^-28 of e^r.
-const EXP: [f32; 5] = [0.5, 1.666_651_8e-1, 4.166_619e-2, 8.369_036e-3, 1.395_147e-3];
+pub(in crate::cpu) const EXP: [f32; 5] = [0.5, 1.666_651_8e-1, 4.166_619e-2, 8.369_036e-3, 1.395_147e-3];
 /// `(2^r - 1 - r ln 2) / r^2` for `|r| <= 1/2`, within 2^-28 of 2^r.
-const EXP2: [f32; 5] = [2.402_265e-1, 5.550_361e-2, 9.618_019e-3, 1.339_068_9e-3, 1.547_320_9e-4];
+pub(in crate::cpu) const EXP2: [f32; 5] = [2.402_265e-1, 5.550_361e-2, 9.618_019e-3, 1.339_068_9e-3, 1.547_320_9e-4];
 
 /// e^x.
 #[inline(always)]

@@ -8,7 +8,8 @@ use super::lane::{MulAdd, clamp_double, polynomial, power_of_two, select, with_s
 use super::logarithm::{log_double, log_positive_double};
 
 /// `(tanh(x) / x - 1) / x^2` in x^2 for `|x| <= 0.62`, within 2^-27.
-const TANH: [f32; 5] = [-3.333_329_6e-1, 1.333_164_3e-1, -5.374_806e-2, 2.064_891_2e-2, -5.703_085e-3];
+pub(in crate::cpu) const TANH: [f32; 5] =
+    [-3.333_329_6e-1, 1.333_164_3e-1, -5.374_806e-2, 2.064_891_2e-2, -5.703_085e-3];
 
 /// The hyperbolic tangent.
 #[inline(always)]

@@ -103,7 +103,7 @@ pub(super) fn polynomial_double<M: MulAdd, const N: usize>(x: f64, c: [f64; N]) 
 }
 
 /// Adding 1.5 * 2^23 leaves a small f32 rounded to an integer in the low bits of the sum.
-const ROUND: f32 = 12_582_912.0;
+pub(in crate::cpu) const ROUND: f32 = 12_582_912.0;
 /// Adding 1.5 * 2^52 does the same for an f64.
 const ROUND_DOUBLE: f64 = 6_755_399_441_055_744.0;
 

@@ -7,7 +7,7 @@ use super::exponential::{LN_2_HIGH, LN_2_HIGH_DOUBLE, LN_2_LOW, LN_2_LOW_DOUBLE}
 use super::lane::{MulAdd, polynomial, polynomial_double, select, split, split_double};
 
 /// `(ln(1 + f) - f) / f^2` for `1 + f` in `[sqrt(1/2), sqrt(2)]`, within 2^-27 of ln(1 + f).
-const LOG: [f32; 9] = [
+pub(in crate::cpu) const LOG: [f32; 9] = [
     -0.5,
     3.333_333e-1,
     -2.500_082e-1,

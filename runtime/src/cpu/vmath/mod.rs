@@ -34,6 +34,14 @@ mod trigonometric;
 mod tests;
 
 pub use isa::Isa;
+/// What the `f32` functions are made of, for code that takes the same steps.
+pub(in crate::cpu) mod coefficients {
+    pub(in crate::cpu) use super::error_function::{FAR as ERF_FAR, NEAR as ERF_NEAR};
+    pub(in crate::cpu) use super::exponential::{EXP, EXP2, LN_2_HIGH, LN_2_LOW};
+    pub(in crate::cpu) use super::hyperbolic::TANH;
+    pub(in crate::cpu) use super::lane::ROUND;
+    pub(in crate::cpu) use super::logarithm::LOG;
+}
 pub(in crate::cpu) use isa::Level;
 pub use op::{BinaryMath, UnaryMath};
 
