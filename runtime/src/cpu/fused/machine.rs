@@ -6,6 +6,9 @@
 //!
 //! The function's signature is [`Entry`]; it keeps to the System V convention on every system.
 
+// The assembler's macro converts what is a register's number already.
+#![allow(clippy::useless_conversion)]
+
 use dynasmrt::x64::X64Relocation;
 use dynasmrt::{DynamicLabel, DynasmApi, DynasmLabelApi, VecAssembler, dynasm, mmap};
 
@@ -170,8 +173,8 @@ impl<'a> Loop<'a> {
             ; sub rsp, rax
         );
         let asked = usize::from(look == Look::Ahead);
-        for index in 0..(addresses + asked).min(ADDRESSES.len()) {
-            dynasm!(self.out ; .arch x64 ; mov Rq(ADDRESSES[index]), [rdi + 8 * index as i32]);
+        for (index, &register) in ADDRESSES.iter().enumerate().take(addresses + asked) {
+            dynasm!(self.out ; .arch x64 ; mov Rq(register), [rdi + 8 * index as i32]);
         }
         dynasm!(self.out ; .arch x64 ; xor eax, eax ; .align 16 ; =>top);
         if look == Look::Ahead {

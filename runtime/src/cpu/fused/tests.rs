@@ -11,7 +11,7 @@ use crate::cpu::vmath;
 fn fused(instruction: &Instruction, reads: &[(Reg, DType)], operands: &[&[u8]], result: &mut [u8], lanes: usize) {
     let mut fuser = Fuser::new(Isa::best(), Look::Not).expect("the machine has AVX2");
     let mut run = Run::default();
-    let dtype_of = |reg: Reg| reads.iter().find(|(own, _)| *own == reg).unwrap().1;
+    let dtype_of = |reg: Reg| reads.iter().find(|(own, _)| *own == reg).expect("it is an operand").1;
     let outside = |reg: Reg| Outside::Slot(reg.0 as usize, Class::Full);
     assert!(fits(instruction, dtype_of));
     let regs: Vec<Reg> = reads.iter().map(|&(reg, _)| reg).collect();
@@ -62,7 +62,7 @@ fn numbers(seed: u32) -> Vec<f32> {
         if state & 0x100 == 0 { f32::from_bits(mixed) } else { (mixed as i32 as f32) / 1e8 }
     });
     let all: Vec<f32> = special.into_iter().chain(random).take(1 << 14).collect();
-    if seed % 2 == 0 { all } else { all.into_iter().rev().collect() }
+    if seed.is_multiple_of(2) { all } else { all.into_iter().rev().collect() }
 }
 
 fn bytes(numbers: &[f32]) -> Vec<u8> {
@@ -76,9 +76,8 @@ fn strips(op: ScalarOp, operands: &[&[u8]], result: &mut [u8], lanes: usize) {
     for (pointer, operand) in pointers.iter_mut().zip(operands) {
         *pointer = operand.as_ptr();
     }
-    let single = |bytes: &[u8]| -> Vec<f32> {
-        bytes.chunks_exact(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect()
-    };
+    let single =
+        |bytes: &[u8]| -> Vec<f32> { bytes.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect() };
     match lanes::scalar(op, DType::F32, isa) {
         // SAFETY: all have these lanes.
         Work::Lanes(run) => unsafe { run(lanes / BLOCK, pointers, [BLOCK * 4; 3], result.as_mut_ptr()) },
@@ -125,15 +124,13 @@ fn every_op_gives_the_bits_of_its_loop_over_strips() {
             let (a, b) = match dtype {
                 DType::Bool => (u32::from(here[lane]), u32::from(there[lane])),
                 _ => {
-                    let at = |bytes: &[u8]| u32::from_le_bytes(bytes[lane * 4..][..4].try_into().unwrap());
+                    let at = |bytes: &[u8]| u32::from_le_bytes(bytes.as_chunks().0[lane]);
                     (at(&here), at(&there))
                 }
             };
             let nan = dtype == DType::F32 && f32::from_bits(a).is_nan() && f32::from_bits(b).is_nan();
-            let arguments: Vec<f32> = operands
-                .iter()
-                .map(|operand| f32::from_le_bytes(operand[lane * 4..][..4].try_into().unwrap()))
-                .collect();
+            let arguments: Vec<f32> =
+                operands.iter().map(|operand| f32::from_le_bytes(operand.as_chunks().0[lane])).collect();
             assert!(a == b || nan, "{op}{arguments:?} at lane {lane}: {a:08x}, and {b:08x} by strips");
         }
         checked += 1;
@@ -147,7 +144,8 @@ fn a_run_of_many_values_spills_and_is_right() {
     let count = 20;
     let mut fuser = Fuser::new(Isa::best(), Look::Not).expect("the machine has AVX2");
     let mut run = Run::default();
-    let outside = |reg: Reg| Outside::Slot(reg.0 as usize, if reg.0 % 5 == 0 { Class::Uniform } else { Class::Full });
+    let outside =
+        |reg: Reg| Outside::Slot(reg.0 as usize, if reg.0.is_multiple_of(5) { Class::Uniform } else { Class::Full });
     let scalar = |result: u32, op: ScalarOp, reads: [u32; 2]| Instruction {
         result: Reg(result),
         dtype: DType::F32,

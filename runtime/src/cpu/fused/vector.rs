@@ -150,11 +150,9 @@ const FOR_FOUR: usize = 3;
 impl Program {
     /// The program for several vectors at a time, operation by operation: one waits for its operands while the others compute.
     pub(super) fn interleaved(&self) -> (Program, usize) {
-        let copies = match self.most_alive() {
-            0..=FOR_FOUR => 4,
-            0..=FOR_TWO => 2,
-            _ => 1,
-        };
+        let alive = self.most_alive();
+        let copies =
+            [(FOR_FOUR, 4), (FOR_TWO, 2)].into_iter().find(|&(most, _)| alive <= most).map_or(1, |(_, copies)| copies);
         let mut writer = Writer::default();
         writer.program.operands.clone_from(&self.operands);
         let mut values = vec![Vec::with_capacity(self.operations.len()); copies];
