@@ -1,20 +1,14 @@
 //! A mistake on purpose: what verification is tested with.
 
-use kiln_ir::kernel::{Block, Buffer, Instruction, Kernel, Operation, Reg, Stage, Store};
+use kiln_ir::kernel::{Block, Buffer, Instruction, Kernel, LoopKernel, Operation, Reg, Stage, Store};
 use kiln_ir::{DType, Literal, ScalarOp};
 
 /// Makes a kernel store other values than it should: numbers that are 1 larger, bools that are the other one.
 pub(crate) fn inject(kernel: &mut Kernel) {
     let mut next = spare(kernel);
     match kernel {
-        Kernel::Loop(kernel) => {
-            for stage in &mut kernel.stages {
-                match stage {
-                    Stage::Point(block) | Stage::Each(block) => wrong_stores(block, &kernel.buffers, &mut next),
-                    Stage::Fold { .. } => {}
-                }
-            }
-        }
+        Kernel::Loop(kernel) => wrong_loops(kernel, &mut next),
+        Kernel::Horizontal(kernel) => kernel.parts.iter_mut().for_each(|part| wrong_loops(&mut part.kernel, &mut next)),
         Kernel::MatMul(kernel) => wrong_stores(&mut kernel.epilogue, &kernel.buffers, &mut next),
         Kernel::Attention(kernel) => {
             let (buffers, blocks) = kernel.parts_mut();
@@ -31,6 +25,15 @@ pub(crate) fn inject(kernel: &mut Kernel) {
         }
         // It is a function of the user's.
         Kernel::Custom(_) => {}
+    }
+}
+
+fn wrong_loops(kernel: &mut LoopKernel, next: &mut u32) {
+    for stage in &mut kernel.stages {
+        match stage {
+            Stage::Point(block) | Stage::Each(block) => wrong_stores(block, &kernel.buffers, next),
+            Stage::Fold { .. } => {}
+        }
     }
 }
 
@@ -59,15 +62,13 @@ fn wrong(block: &mut Block, value: Reg, dtype: DType, next: &mut u32) -> Reg {
 /// The first register that a kernel has no use for.
 fn spare(kernel: &Kernel) -> u32 {
     let of_block = |block: &Block| block.instructions.iter().map(|instruction| instruction.result.0).max();
+    let of_stage = |stage: &Stage| match stage {
+        Stage::Point(block) | Stage::Each(block) => of_block(block),
+        Stage::Fold { block, folds } => of_block(block).max(folds.iter().map(|fold| fold.result.0).max()),
+    };
     let used = match kernel {
-        Kernel::Loop(kernel) => kernel
-            .stages
-            .iter()
-            .flat_map(|stage| match stage {
-                Stage::Point(block) | Stage::Each(block) => of_block(block),
-                Stage::Fold { block, folds } => of_block(block).max(folds.iter().map(|fold| fold.result.0).max()),
-            })
-            .max(),
+        Kernel::Loop(kernel) => kernel.stages.iter().flat_map(of_stage).max(),
+        Kernel::Horizontal(kernel) => kernel.parts.iter().flat_map(|part| &part.kernel.stages).flat_map(of_stage).max(),
         Kernel::MatMul(kernel) => [&kernel.lhs.block, &kernel.rhs.block, &kernel.epilogue]
             .into_iter()
             .filter_map(of_block)

@@ -130,9 +130,6 @@ pub fn compile_traced(
         let Some(mut lowered) = lower::group(&graph, &roots, &attentions, group, &stored)? else {
             continue;
         };
-        if options.fault == Some(placed.len()) {
-            fault::inject(Arc::make_mut(&mut lowered.kernel));
-        }
         lowered.kernel = shared.entry(lowered.kernel.clone()).or_insert(lowered.kernel).clone();
         let members: Vec<Value> = group.members.iter().map(|member| member.value).collect();
         let target = match &graph.node(members[0]).op {
@@ -142,7 +139,10 @@ pub fn compile_traced(
         launch_of.insert(index, placed.len());
         placed.push(Placed { lowered, locs: ledger::lines(&graph, &roots, &members), target });
     }
-    let (placed, joined) = horizontal::join(&graph, options, placed);
+    let (mut placed, joined) = horizontal::join(&graph, options, placed);
+    if let Some(placed) = options.fault.and_then(|launch| placed.get_mut(launch)) {
+        fault::inject(Arc::make_mut(&mut placed.lowered.kernel));
+    }
     launch_of.values_mut().for_each(|launch| *launch = joined[*launch]);
     let (mut plan, bound) = memory::plan(&graph, options, placed);
     plan.ledger = ledger::edges(&graph, &roots, &groups, &attentions, &stored, &launch_of);
