@@ -20,6 +20,11 @@ pub enum Mask {
 
 /// `softmax(query @ key^T / sqrt(width)) @ value`, for `[.., queries, width]`, `[.., keys, width]` and `[.., keys, values]`.
 ///
+/// A plain function over other ops, which compiles to one kernel, and one more for its gradients: scores are never held in memory, as long
+/// as nothing else reads them. Other spellings of the same are recognised too.
+///
+/// Errors: K0401 for operands that are no floats, K0204 where they live on other backends, and what the shapes of the two products raise.
+///
 /// ```
 /// # use kiln_capture::{CaptureDevice, Mask, attention}; use kiln_ir::{Backend, DType};
 /// # CaptureDevice::new(Backend::Cpu).capture_scope(|scope| {

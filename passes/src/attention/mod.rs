@@ -15,7 +15,8 @@
 //!   something else;
 //! - the softmax runs over the keys;
 //! - scores, weights and their gradients are no results of the graph and have no other reader;
-//! - what a kernel reads is made before its first result in the graph.
+//! - what a kernel reads is made before its first result in the graph;
+//! - the device takes so many buffers and instructions in one kernel.
 
 mod backward;
 mod epilogues;
@@ -31,7 +32,7 @@ use kiln_ir::plan::Blocked;
 use kiln_ir::{Graph, Op, Value, live_nodes};
 use smallvec::SmallVec;
 
-use crate::options::{Fusion, Options};
+use crate::options::{Fusion, Limits, Options};
 
 pub(crate) use backward::{Backward, Through};
 pub(crate) use epilogues::Epilogues;
@@ -170,7 +171,7 @@ pub(crate) fn find(graph: &Graph, options: &Options) -> Attentions {
         }
         match forward::find(graph, product) {
             Ok(None) => {}
-            Ok(Some(forward)) => settle(graph, &readers, forward, &mut found),
+            Ok(Some(forward)) => settle(graph, &readers, &options.limits, forward, &mut found),
             Err(miss) => miss.values.into_iter().for_each(|value| found.miss(value, miss.blocked)),
         }
     }
@@ -184,7 +185,7 @@ pub(crate) struct Miss {
 }
 
 /// Takes a forward direction in, with its gradients where the graph has them, if nobody else sees into it.
-fn settle(graph: &Graph, readers: &Readers, forward: Forward, found: &mut Attentions) {
+fn settle(graph: &Graph, readers: &Readers, limits: &Limits, forward: Forward, found: &mut Attentions) {
     let mut inside: HashSet<usize> = forward.interior.clone();
     let ends: HashSet<usize> =
         [forward.product, forward.maximum, forward.sum].iter().map(|value| value.node.index()).collect();
@@ -206,6 +207,9 @@ fn settle(graph: &Graph, readers: &Readers, forward: Forward, found: &mut Attent
     if blocked.is_none() && !in_order(graph, readers, &forward, backward.as_ref(), &inside) {
         blocked = Some(Blocked::Cycle);
     }
+    if blocked.is_none() && !within(graph, limits, &inside) {
+        blocked = Some(Blocked::Limit);
+    }
     if let Some(blocked) = blocked {
         let values = forward.interior.iter().map(|&node| Value::first(node));
         values.for_each(|value| found.miss(value, blocked));
@@ -216,6 +220,18 @@ fn settle(graph: &Graph, readers: &Readers, forward: Forward, found: &mut Attent
         found.add(Attention { forward: forward.clone(), backward: Some(backward) });
     }
     found.add(Attention { forward, backward: None });
+}
+
+/// Whether a device takes kernels of all that is inside: operands, gradients, results and statistics, and masks beside them.
+fn within(graph: &Graph, limits: &Limits, inside: &HashSet<usize>) -> bool {
+    const OWN: usize = 9;
+    let beside = inside.iter().flat_map(|&node| &graph.nodes[node].operands).filter(|operand| {
+        let op = &graph.node(**operand).op;
+        !inside.contains(&operand.node.index()) && !matches!(op, Op::Literal { .. } | Op::Broadcast(_))
+    });
+    let beside: HashSet<&Value> = beside.collect();
+    // Queries, keys and values are among them, and weights' own gradients come twice.
+    OWN + beside.len().saturating_sub(5) <= limits.buffers && 2 * inside.len() + OWN <= limits.instructions
 }
 
 /// Readers of what is inside that are neither inside nor an end.

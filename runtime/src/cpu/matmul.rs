@@ -54,7 +54,7 @@ pub(super) struct Operand {
     pub(super) place: Place,
     /// Evaluates it into scratch memory.
     pack: Option<Loops>,
-    bytes: usize,
+    pub(super) bytes: usize,
 }
 
 /// A batch of matrices in memory.
@@ -132,8 +132,22 @@ impl MatMul {
             dtype,
             sums,
             buffers: kernel.buffers.len(),
-            lhs: Operand::new(&kernel.buffers, &kernel.batch, [kernel.m, kernel.k], &kernel.lhs, kernel.dtype),
-            rhs: Operand::new(&kernel.buffers, &kernel.batch, [kernel.k, kernel.n], &kernel.rhs, kernel.dtype),
+            lhs: Operand::new(
+                &kernel.buffers,
+                &kernel.batch,
+                [kernel.m, kernel.k],
+                &kernel.lhs,
+                kernel.dtype,
+                Layout::AsItLies,
+            ),
+            rhs: Operand::new(
+                &kernel.buffers,
+                &kernel.batch,
+                [kernel.k, kernel.n],
+                &kernel.rhs,
+                kernel.dtype,
+                Layout::AsItLies,
+            ),
             product,
             block: block.filter(|_| epilogue.is_some()),
             epilogue,
@@ -338,11 +352,19 @@ impl Operand {
         [rows, columns]: [usize; 2],
         operand: &MatrixOperand,
         stored: DType,
+        layout: Layout,
     ) -> Operand {
-        if let (Some((buffer, affine)), true) = (operand.plain(), is_float(stored)) {
+        if let (Some((buffer, affine)), true) = (operand.plain(), is_float(stored) && layout == Layout::AsItLies) {
             return Operand { place: Place::of(Some(buffer.0 as usize), affine, batch.len()), pack: None, bytes: 0 };
         }
-        let affine = dense(batch, rows, columns);
+        let affine = match layout {
+            Layout::AsItLies => dense(batch, rows, columns),
+            Layout::Across => {
+                let mut affine = dense(batch, columns, rows);
+                affine.strides.swap(batch.len(), batch.len() + 1);
+                affine
+            }
+        };
         let place = Place::of(None, &affine, batch.len());
         let outer: SmallVec<[usize; 6]> = batch.iter().copied().chain([rows, columns]).collect();
         let len = outer.iter().product();
@@ -378,6 +400,15 @@ impl Operand {
             }),
         }
     }
+}
+
+/// How an operand is to lie in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Layout {
+    /// Where it is if it can be read there, else row after row.
+    AsItLies,
+    /// In scratch memory, column after column.
+    Across,
 }
 
 /// The dtype in which elements are multiplied: 16-bit floats are widened.

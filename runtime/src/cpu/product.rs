@@ -47,6 +47,51 @@ impl Matrix {
         }
     }
 
+    /// Sets some rows to 0.
+    ///
+    /// # Safety
+    ///
+    /// The matrix has them, of so many columns of `dtype`, and nobody else touches them.
+    pub(super) unsafe fn clear(self, rows: std::ops::Range<usize>, columns: usize, dtype: DType) {
+        let size = dtype.size();
+        for row in rows {
+            for column in 0..columns {
+                let element = row as isize * self.row + column as isize * self.column;
+                // SAFETY: the caller's; bytes of 0 are the number 0.
+                unsafe { std::ptr::write_bytes(self.data.wrapping_offset(element * size as isize), 0, size) };
+            }
+        }
+    }
+
+    /// Sets some columns of the first row of a dense matrix to -inf.
+    ///
+    /// # Safety
+    ///
+    /// The matrix has them, of `dtype`, `f32` or `f64`, one after another, and nobody else touches them.
+    pub(super) unsafe fn fill_lowest(self, columns: std::ops::Range<usize>, dtype: DType) {
+        // SAFETY: the caller's.
+        unsafe {
+            match dtype {
+                DType::F64 => {
+                    let start = self.data.cast::<f64>().add(columns.start);
+                    std::slice::from_raw_parts_mut(start, columns.len()).fill(f64::NEG_INFINITY);
+                }
+                DType::F32 => {
+                    let start = self.data.cast::<f32>().add(columns.start);
+                    std::slice::from_raw_parts_mut(start, columns.len()).fill(f32::NEG_INFINITY);
+                }
+                DType::F16
+                | DType::BF16
+                | DType::I8
+                | DType::U8
+                | DType::I32
+                | DType::U32
+                | DType::I64
+                | DType::Bool => unreachable!("16-bit floats are widened, and nothing else is attended to"),
+            }
+        }
+    }
+
     pub(super) fn transposed(self) -> Matrix {
         Matrix { row: self.column, column: self.row, ..self }
     }

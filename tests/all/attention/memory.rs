@@ -34,3 +34,14 @@ fn operands_results_and_statistics_are_moved_once() {
     let products = 2 * 2 * 4 * 128 * 128 * 32;
     assert!(launch.flops >= products && launch.flops < products * 2, "{}", launch.flops);
 }
+
+#[test]
+fn a_kernel_is_called_by_its_form() {
+    let captured = capture(|scope| {
+        let [q, k, v] = ["q", "k", "v"].map(|name| scope.input(name, DType::F32, [4, 12, 8]));
+        attention(&q, &k, &v, Mask::None)
+    });
+    let plan = plan_of(&captured);
+    let name = kiln_codegen::entry_name(&plan.launches().next().unwrap().kernel);
+    assert!(name.starts_with("attention_"), "{name}");
+}

@@ -3,7 +3,7 @@
 use kiln::prelude::*;
 use kiln_capture::{CapturedGraph, Mask, attention};
 use kiln_ir::plan::Blocked;
-use kiln_passes::{Fusion, Options, compile};
+use kiln_passes::{Fusion, Limits, Options, compile};
 
 use super::{agrees, attentions, capture, forms, plan_of, three};
 
@@ -131,12 +131,37 @@ fn a_gradient_for_the_bias_keeps_the_scores_in_memory() {
 }
 
 #[test]
+fn a_maximum_that_gradients_pass_through_keeps_the_scores_in_memory() {
+    let captured = capture(|scope| {
+        let parts = three(scope, 5, 7, DType::F32).to_vec();
+        value_and_grad(&parts, |p| {
+            let scores = p[0].matmul(&p[1].transpose()) * 0.35;
+            let e = (&scores - scores.max_keepdim(-1)).exp();
+            (&e / e.sum_keepdim(-1)).matmul(&p[2]).square().sum(..)
+        })
+    });
+    is_left_alone(&captured, Some(Blocked::WeightsRead));
+}
+
+#[test]
 fn a_second_gradient_is_right() {
     let captured = capture(|scope| {
         let [q, k, v] = three(scope, 3, 4, DType::F32);
         grad(&q, |q| grad(q, |q| attention(q, &k, &v, Mask::None).square().sum(..)).square().sum(..))
     });
     agrees(&captured);
+}
+
+#[test]
+fn a_device_that_binds_few_buffers_has_no_attention() {
+    let captured = capture(|scope| {
+        let [q, k, v] = three(scope, 5, 7, DType::F32);
+        attention(&q, &k, &v, Mask::None)
+    });
+    let limits = Limits { buffers: 8, ..Limits::cpu() };
+    let plan = compile(&captured.graph, &Options { limits, ..Options::default() }).unwrap();
+    assert_eq!(attentions(&plan), 0);
+    assert!(plan.ledger.iter().any(|edge| edge.blocked == Blocked::Limit));
 }
 
 #[test]

@@ -7,14 +7,15 @@
 use std::ops::Range;
 
 use kiln_ir::DType;
-use kiln_ir::kernel::{AttentionGradient, AttentionKernel, AttentionResult};
+use kiln_ir::kernel::{AttentionGradient, AttentionKernel, AttentionResult, Operation, Reg};
 
-use super::super::matmul::{Operand, wide};
+use super::super::matmul::{Layout, Operand, wide};
 use super::super::product::{Into, Matrix, add, multiply};
 use super::super::program::RawBuffer;
 use super::output::Output;
 use super::rows::Band;
-use super::{Attention, Given, Task, split};
+use super::seen::largest;
+use super::{Attention, Given, Keys, Task, split};
 
 /// Tasks that keep a machine busy, at least.
 const TASKS: usize = 8;
@@ -22,6 +23,8 @@ const TASKS: usize = 8;
 /// What the backward direction has beside the forward one.
 pub(super) struct Backward {
     gradient: Operand,
+    /// Keys, row after row.
+    key_rows: Operand,
     /// Whether gradients go through the softmax.
     through: Through,
     /// The queries' output for each band.
@@ -30,6 +33,10 @@ pub(super) struct Backward {
     value: Option<Sums>,
     /// Pieces of the blocks of each matrix of the batch.
     pieces: usize,
+    /// Buffers of the rows' maxima and sums, with their dtypes, where they are loaded as they are.
+    statistics: [Option<(usize, DType)>; 2],
+    /// Half the largest number of the values' dtype.
+    range: f64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -53,7 +60,11 @@ impl Backward {
             [kernel.queries, kernel.width],
             &backward.gradient,
             kernel.values,
+            Layout::AsItLies,
         );
+        let extents = [kernel.keys, kernel.depth];
+        let key_rows =
+            Operand::new(&kernel.buffers, &kernel.batch, extents, &kernel.key, kernel.dtype, Layout::AsItLies);
         let over_queries = |result: &AttentionResult| {
             let extents = [kernel.queries, kernel.depth];
             bands.iter().map(|&band| Output::new(kernel, result, kernel.dtype, extents, Some(band))).collect()
@@ -73,11 +84,14 @@ impl Backward {
         let pieces = if key.is_none() && value.is_none() { blocks } else { TASKS.div_ceil(count).min(blocks) };
         Backward {
             gradient,
+            key_rows,
             through: if through.is_some() { Through::Softmax } else { Through::ValuesOnly },
             query: through.and_then(|through| through.query.as_ref()).map(over_queries),
             key,
             value,
             pieces: pieces.max(1),
+            statistics: [kernel.maximum, kernel.sum].map(|reg| loaded(kernel, reg)),
+            range: largest_number(kernel.values) / 2.0,
         }
     }
 
@@ -86,8 +100,33 @@ impl Backward {
         // SAFETY: the caller's.
         unsafe {
             self.gradient.with(&kernel.pool, given.buffers, kernel.buffers, |gradient| {
-                self.run_on(kernel, Given { gradient, ..given });
+                self.key_rows.with(&kernel.pool, given.buffers, kernel.buffers, |rows_of_key| {
+                    let given = Given { gradient, rows_of_key, ..given };
+                    let keys = if self.may_leave_out(kernel, given) { Keys::Seen } else { Keys::All };
+                    self.run_on(kernel, Given { keys, ..given });
+                });
             });
+        }
+    }
+
+    /// Whether keys that a block does not see may be left out: all that their zeros would be multiplied with is finite.
+    unsafe fn may_leave_out(&self, kernel: &Attention, given: Given<'_>) -> bool {
+        if kernel.limit.is_none() {
+            return false;
+        }
+        // SAFETY: the caller's.
+        unsafe {
+            let of = |operand: &Operand, data: *const u8| kernel.largest(operand, given, data);
+            let statistics = self.statistics.iter().all(|statistic| {
+                statistic.is_some_and(|(buffer, dtype)| {
+                    largest(given.buffers[buffer].data, given.buffers[buffer].bytes, dtype).is_some()
+                })
+            });
+            let scores = of(&kernel.query, given.query).is_some() && of(&kernel.key, given.key).is_some();
+            let products = of(&kernel.value, given.value).zip(of(&self.gradient, given.gradient));
+            // No sum of so many products leaves the range of the dtype, in which they are rounded.
+            let bounded = products.is_some_and(|(a, b)| a * b * (kernel.width as f64) < self.range);
+            statistics && scores && bounded
         }
     }
 
@@ -178,8 +217,9 @@ impl Backward {
         [to_key, to_value]: [Option<Matrix>; 2],
         into: Into,
     ) {
-        let Attention { keys, depth, width, scores, values, scratch, .. } = kernel;
+        let Attention { depth, width, scores, values, scratch, .. } = kernel;
         let rows = kernel.bands[task.band].band.rows;
+        let keys = &kernel.keys_of(given, task);
         let matrix = |number: usize| Matrix::dense(matrices[number].data, *keys);
         // SAFETY: the caller's.
         unsafe {
@@ -190,6 +230,12 @@ impl Backward {
                 multiply(*values, [rows, *keys, *width], of_factors, Into::Fresh, gradient, value.transposed());
             }
             kernel.block(given, task, matrices);
+            if into == Into::Fresh {
+                // What this block does not see, later ones may.
+                let rest = *keys..kernel.keys;
+                to_value.iter().for_each(|to| to.clear(rest.clone(), *width, *values));
+                to_key.iter().for_each(|to| to.clear(rest.clone(), *depth, *scores));
+            }
             if let Some(to) = to_value {
                 let factors = matrix(scratch.factors).transposed();
                 multiply(*values, [*keys, *width, rows], to, into, factors, gradient);
@@ -202,11 +248,30 @@ impl Backward {
             if let Some(outputs) = &self.query {
                 let output = &outputs[task.band];
                 let to = kernel.place(given, output, last.data, task, *scores, *depth);
-                let key = kernel.key.place.matrix(given.key, &kernel.batch, task.batch, *scores);
+                let key = self.key_rows.place.matrix(given.rows_of_key, &kernel.batch, task.batch, *scores);
                 multiply(*scores, [rows, *depth, *keys], to, Into::Fresh, matrix(scratch.of_scores), key);
                 output.finish(given.buffers, last, kernel.part(task));
             }
         }
+    }
+}
+
+/// The buffer that a register of the rows is loaded from.
+fn loaded(kernel: &AttentionKernel, reg: Reg) -> Option<(usize, DType)> {
+    let load = kernel.row.instructions.iter().find(|instruction| instruction.result == reg)?;
+    match &load.operation {
+        Operation::Load { buffer, .. } => Some((buffer.0 as usize, load.dtype)),
+        _ => None,
+    }
+}
+
+fn largest_number(dtype: DType) -> f64 {
+    match dtype {
+        DType::F16 => half::f16::MAX.to_f64(),
+        DType::BF16 => half::bf16::MAX.to_f64(),
+        DType::F32 => f64::from(f32::MAX),
+        DType::F64 => f64::MAX,
+        DType::I8 | DType::U8 | DType::I32 | DType::U32 | DType::I64 | DType::Bool => 0.0,
     }
 }
 

@@ -4,11 +4,13 @@
 //! interpreter runs any other), a product out of it. Scratch memory is a few rows of scores per thread. The cut into blocks depends on
 //! extents alone and each task works on its own thread, so that results do not depend on how many there are.
 //!
-//! - `rows.rs`: blocks of rows, and what happens to them between products; `output.rs`: where products go; `backward.rs`: the gradients
+//! - `rows.rs`: blocks of rows, and what happens to them between products; `output.rs`: where products go; `backward.rs`: the gradients;
+//!   `seen.rs`: keys that a causal mask leaves out
 
 mod backward;
 mod output;
 mod rows;
+mod seen;
 
 use kiln_ir::DType;
 use kiln_ir::kernel::{AttentionKernel, AttentionPass, AttentionResult, MatrixOperand};
@@ -16,13 +18,14 @@ use rayon::prelude::*;
 use smallvec::SmallVec;
 
 use super::loops::Loops;
-use super::matmul::{Operand, PARALLEL, wide};
+use super::matmul::{Layout, Operand, PARALLEL, wide};
 use super::product::{Into, Matrix, multiply};
 use super::program::RawBuffer;
 use super::scratch::Pool;
 use backward::Backward;
 use output::Output;
 use rows::{Band, Scratch};
+use seen::{Fill, Limit, largest};
 
 /// A prepared attention kernel.
 pub(super) struct Attention {
@@ -37,18 +40,51 @@ pub(super) struct Attention {
     /// How many buffers the kernel has.
     buffers: usize,
     query: Operand,
+    /// Keys as they are multiplied with queries: column after column where there are several blocks to do so.
     key: Operand,
     value: Operand,
     scratch: Scratch,
+    limit: Option<Limit>,
     bands: Vec<Rows>,
     pass: Pass,
     pool: Pool,
 }
 
-/// Blocks of rows of one size, with their row kernel.
+/// Blocks of rows of one size, with their row kernels.
 struct Rows {
     band: Band,
-    loops: Loops,
+    /// Over all keys.
+    all: Loops,
+    /// Over those that blocks see, so many each.
+    seen: Vec<(usize, Loops)>,
+}
+
+impl Rows {
+    fn new(kernel: &AttentionKernel, band: Band, scratch: &Scratch, limit: Option<Limit>) -> Rows {
+        let all = rows::rows(kernel, band, scratch, kernel.keys);
+        let Some(limit) = limit else { return Rows { band, all, seen: Vec::new() } };
+        let first = |block: usize| band.first + block * band.rows;
+        let mut keys: Vec<usize> =
+            (0..band.blocks).map(|block| limit.seen(first(block), first(block) + band.rows)).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let unmasked = limit.without(kernel);
+        let seen = keys.into_iter().map(|keys| (keys, rows::rows(&unmasked, band, scratch, keys))).collect();
+        Rows { band, all, seen }
+    }
+
+    fn over(&self, keys: usize) -> &Loops {
+        let found = self.seen.iter().find(|(own, _)| *own == keys);
+        &found.expect("there is a row kernel for every number of keys that a block sees").1
+    }
+}
+
+/// Which keys a run takes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Keys {
+    All,
+    /// Those that some query of a block sees.
+    Seen,
 }
 
 enum Pass {
@@ -64,8 +100,10 @@ struct Given<'a> {
     query: *const u8,
     key: *const u8,
     value: *const u8,
-    /// The backward direction's.
+    /// The backward direction's: the gradient of the result, and keys as they are multiplied with gradients of scores.
     gradient: *const u8,
+    rows_of_key: *const u8,
+    keys: Keys,
 }
 
 // SAFETY: operands are only read while the kernel runs, and tasks store different elements.
@@ -81,14 +119,19 @@ struct Task {
 
 impl Attention {
     pub(super) fn new(kernel: &AttentionKernel) -> Attention {
-        let operand = |operand: &MatrixOperand, extents: [usize; 2], dtype: DType| {
-            Operand::new(&kernel.buffers, &kernel.batch, extents, operand, dtype)
+        let operand = |operand: &MatrixOperand, extents: [usize; 2], dtype: DType, layout: Layout| {
+            Operand::new(&kernel.buffers, &kernel.batch, extents, operand, dtype, layout)
         };
-        let held = match &kernel.pass {
-            AttentionPass::Forward(_) => 1,
-            AttentionPass::Backward(backward) => 1 + usize::from(backward.through.is_some()),
+        let scratch = Scratch::of(kernel);
+        let bands = Band::of(kernel, &scratch);
+        let limit = Limit::of(kernel);
+        // What every block multiplies by its columns is turned round once.
+        let blocks: usize = bands.iter().map(|band| band.blocks).sum();
+        let across = if blocks > 1 { Layout::Across } else { Layout::AsItLies };
+        let values = match &kernel.pass {
+            AttentionPass::Forward(_) => Layout::AsItLies,
+            AttentionPass::Backward(_) => across,
         };
-        let (bands, scratch) = (Band::of(kernel, held), Scratch::of(kernel));
         let forward = |result: &AttentionResult| {
             let extents = [kernel.queries, kernel.width];
             bands.iter().map(|&band| Output::new(kernel, result, kernel.values, extents, Some(band))).collect()
@@ -106,10 +149,11 @@ impl Attention {
             scores: wide(kernel.dtype),
             values: wide(kernel.values),
             buffers: kernel.buffers.len(),
-            query: operand(&kernel.query, [kernel.queries, kernel.depth], kernel.dtype),
-            key: operand(&kernel.key, [kernel.keys, kernel.depth], kernel.dtype),
-            value: operand(&kernel.value, [kernel.keys, kernel.width], kernel.values),
-            bands: bands.iter().map(|&band| Rows { band, loops: rows::rows(kernel, band, &scratch) }).collect(),
+            query: operand(&kernel.query, [kernel.queries, kernel.depth], kernel.dtype, Layout::AsItLies),
+            key: operand(&kernel.key, [kernel.keys, kernel.depth], kernel.dtype, across),
+            value: operand(&kernel.value, [kernel.keys, kernel.width], kernel.values, values),
+            bands: bands.iter().map(|&band| Rows::new(kernel, band, &scratch, limit)).collect(),
+            limit,
             scratch,
             pass,
             pool: Pool::default(),
@@ -123,9 +167,14 @@ impl Attention {
             self.query.with(&self.pool, buffers, self.buffers, |query| {
                 self.key.with(&self.pool, buffers, self.buffers, |key| {
                     self.value.with(&self.pool, buffers, self.buffers, |value| {
-                        let given = Given { buffers, query, key, value, gradient: std::ptr::null() };
+                        let (gradient, rows_of_key, keys) = (std::ptr::null(), std::ptr::null(), Keys::All);
+                        let given = Given { buffers, query, key, value, gradient, rows_of_key, keys };
                         match &self.pass {
-                            Pass::Forward(outputs) => self.forward(given, outputs),
+                            Pass::Forward(outputs) => {
+                                let finite = self.limit.is_some() && self.largest(&self.value, given, value).is_some();
+                                let keys = if finite { Keys::Seen } else { Keys::All };
+                                self.forward(Given { keys, ..given }, outputs);
+                            }
                             Pass::Backward(backward) => backward.run(self, given),
                         }
                     });
@@ -155,6 +204,31 @@ impl Attention {
         (0..count).flat_map(|batch| blocks.iter().map(move |task| Task { batch, ..*task })).collect()
     }
 
+    /// How many keys a task takes: the first ones.
+    fn keys_of(&self, given: Given<'_>, task: Task) -> usize {
+        let first = self.first_row(task);
+        match (given.keys, self.limit) {
+            (Keys::Seen, Some(limit)) => limit.seen(first, first + self.bands[task.band].band.rows),
+            (Keys::All, _) | (Keys::Seen, None) => self.keys,
+        }
+    }
+
+    /// The largest magnitude of an operand, or of what lies around it; `None` where one is no finite number.
+    unsafe fn largest(&self, operand: &Operand, given: Given<'_>, data: *const u8) -> Option<f64> {
+        let dtype = if std::ptr::eq(operand, &self.query) || std::ptr::eq(operand, &self.key) {
+            self.scores
+        } else {
+            self.values
+        };
+        // SAFETY: the caller's; an operand that is read where it lies has a whole buffer, another one its scratch memory.
+        unsafe {
+            match operand.place.buffer {
+                Some(buffer) => largest(given.buffers[buffer].data, given.buffers[buffer].bytes, dtype),
+                None => largest(data, operand.bytes, dtype),
+            }
+        }
+    }
+
     /// Bytes of the scratch matrices of a block, one after another.
     fn matrices(&self, band: Band) -> SmallVec<[usize; 4]> {
         let bytes = |dtype: DType| (band.rows * self.keys * dtype.size()).next_multiple_of(64);
@@ -176,8 +250,9 @@ impl Attention {
                     let output = &outputs[task.band];
                     let to = self.place(given, output, last.data, task, self.values, self.width);
                     let value = self.value.place.matrix(given.value, &self.batch, task.batch, self.values);
-                    let factors = Matrix::dense(matrices[self.scratch.factors].data, self.keys);
-                    multiply(self.values, [band.rows, self.width, self.keys], to, Into::Fresh, factors, value);
+                    let keys = self.keys_of(given, task);
+                    let factors = Matrix::dense(matrices[self.scratch.factors].data, keys);
+                    multiply(self.values, [band.rows, self.width, keys], to, Into::Fresh, factors, value);
                     output.finish(given.buffers, last, self.part(task));
                 }
             });
@@ -200,13 +275,25 @@ impl Attention {
         unsafe {
             let query = self.rows_of(&self.query, given.query, task, self.scores);
             let key = self.key.place.matrix(given.key, &self.batch, task.batch, self.scores);
-            let Rows { band, loops } = &self.bands[task.band];
-            let scores = Matrix::dense(matrices[self.scratch.scores].data, self.keys);
-            let extents = [band.rows, self.keys, self.depth];
+            let rows = &self.bands[task.band];
+            let keys = self.keys_of(given, task);
+            let scores = Matrix::dense(matrices[self.scratch.scores].data, keys);
+            let extents = [rows.band.rows, keys, self.depth];
             multiply(self.scores, extents, scores, Into::Fresh, query, key.transposed());
             let own = given.buffers[..self.buffers].iter();
             let bound: SmallVec<[RawBuffer; 16]> = own.chain(matrices).copied().collect();
-            loops.run_part(&bound, self.part(task));
+            match (given.keys, self.limit) {
+                (Keys::Seen, Some(limit)) => {
+                    if limit.fill == Fill::Scores {
+                        for row in 0..rows.band.rows {
+                            let masked = limit.masked_from(self.first_row(task) + row).min(keys)..keys;
+                            scores.rows_after(row, self.scores).fill_lowest(masked, self.scores);
+                        }
+                    }
+                    rows.over(keys).run_part(&bound, self.part(task));
+                }
+                (Keys::All, _) | (Keys::Seen, None) => rows.all.run_part(&bound, self.part(task)),
+            }
         }
     }
 

@@ -14,8 +14,8 @@ use smallvec::{SmallVec, smallvec};
 use super::super::loops::Loops;
 use super::super::matmul::{cut, wide};
 
-/// Bytes of a block's scores, at most, unless there are very many keys.
-const BLOCK_BYTES: usize = 192 << 10;
+/// Bytes of a block's matrices of scores, at most, unless there are very many keys.
+const BLOCK_BYTES: usize = 384 << 10;
 /// Rows of a block, at least and at most.
 const BLOCK_ROWS: std::ops::RangeInclusive<usize> = 8..=128;
 
@@ -31,10 +31,9 @@ pub(super) struct Band {
 }
 
 impl Band {
-    /// The bands of a kernel, by its extents alone: then results do not depend on the number of threads. `held` is how many matrices of
-    /// scores stand in memory at a time.
-    pub(super) fn of(kernel: &AttentionKernel, held: usize) -> Vec<Band> {
-        let row = kernel.keys * held * wide(kernel.dtype).size().max(wide(kernel.values).size());
+    /// The bands of a kernel, by its extents alone: then results do not depend on the number of threads.
+    pub(super) fn of(kernel: &AttentionKernel, scratch: &Scratch) -> Vec<Band> {
+        let row = scratch.matrices.iter().map(|(dtype, _)| kernel.keys * dtype.size()).sum::<usize>();
         let rows = (BLOCK_BYTES / row.max(1)).clamp(*BLOCK_ROWS.start(), *BLOCK_ROWS.end()) / 8 * 8;
         let (blocks, rest) = (kernel.queries / rows, kernel.queries % rows);
         let whole = Band { first: 0, rows, blocks };
@@ -69,7 +68,8 @@ impl Band {
     }
 }
 
-/// Scratch memory of a block of rows, behind the kernel's own buffers. Where dtypes allow, what is made of a matrix takes its place.
+/// Scratch memory of a block of rows, behind the kernel's own buffers. What is read is never written, so that exponentials can be kept from
+/// stage to stage of a row.
 #[derive(Clone, Debug)]
 pub(super) struct Scratch {
     /// Dtype and access of each.
@@ -88,11 +88,6 @@ impl Scratch {
             AttentionPass::Forward(_) => false,
             AttentionPass::Backward(backward) => backward.through.is_some(),
         };
-        let both = |matrix| if through { SmallVec::from_slice(&[matrix, matrix]) } else { smallvec![matrix] };
-        if scores == values {
-            let matrices = both((scores, Access::ReadWrite));
-            return Scratch { matrices, scores: 0, factors: 0, of_factors: 1, of_scores: 1 };
-        }
         let mut matrices: SmallVec<[(DType, Access); 4]> = smallvec![(scores, Access::Read), (values, Access::Write)];
         if through {
             matrices.extend([(values, Access::Read), (scores, Access::Write)]);
@@ -101,10 +96,10 @@ impl Scratch {
     }
 }
 
-/// The row kernel of a band: one part for each block of each batch point.
-pub(super) fn rows(kernel: &AttentionKernel, band: Band, scratch: &Scratch) -> Loops {
+/// The row kernel of a band over the first `keys` keys: one part for each block of each batch point.
+pub(super) fn rows(kernel: &AttentionKernel, band: Band, scratch: &Scratch, keys: usize) -> Loops {
     let batch = kernel.batch.len();
-    let mut code = Code::new(kernel, band, scratch);
+    let mut code = Code::new(kernel, band, scratch, keys);
     let mut stages = Vec::new();
     match &kernel.pass {
         AttentionPass::Forward(_) => {
@@ -126,10 +121,10 @@ pub(super) fn rows(kernel: &AttentionKernel, band: Band, scratch: &Scratch) -> L
         }
     }
     let outer: SmallVec<[usize; 6]> = kernel.batch.iter().copied().chain([band.blocks, band.rows]).collect();
-    let len = band.rows * kernel.keys;
+    let len = band.rows * keys;
     let matrices = scratch.matrices.iter().map(|&(dtype, access)| Buffer { dtype, len, access });
     let buffers = kernel.buffers.iter().cloned().chain(matrices).collect();
-    Loops::in_parts(&LoopKernel { buffers, outer, inner: smallvec![kernel.keys], stages }, batch + 1)
+    Loops::in_parts(&LoopKernel { buffers, outer, inner: smallvec![keys], stages }, batch + 1)
 }
 
 /// Writes the blocks of a row kernel.
@@ -137,12 +132,14 @@ struct Code<'a> {
     kernel: &'a AttentionKernel,
     band: Band,
     scratch: &'a Scratch,
+    /// How many keys there are.
+    keys: usize,
     /// The next free register.
     next: u32,
 }
 
 impl<'a> Code<'a> {
-    fn new(kernel: &'a AttentionKernel, band: Band, scratch: &'a Scratch) -> Code<'a> {
+    fn new(kernel: &'a AttentionKernel, band: Band, scratch: &'a Scratch, keys: usize) -> Code<'a> {
         let defined = |block: &Block| block.instructions.iter().map(|instruction| instruction.result.0).max();
         let given = [kernel.score, kernel.maximum, kernel.sum, kernel.weight].map(|reg| reg.0);
         let own = kernel.blocks().into_iter().filter_map(|(block, ..)| defined(block));
@@ -153,7 +150,7 @@ impl<'a> Code<'a> {
             }
         };
         let next = own.chain(given).chain([more]).max().unwrap_or(0) + 1;
-        Code { kernel, band, scratch, next }
+        Code { kernel, band, scratch, keys, next }
     }
 
     fn fresh(&mut self) -> Reg {
@@ -177,7 +174,7 @@ impl<'a> Code<'a> {
     /// Where a block's scratch memory holds the point's element.
     fn address(&self) -> Affine {
         let mut strides: SmallVec<[i64; 6]> = smallvec![0; self.kernel.batch.len() + 1];
-        strides.extend([self.kernel.keys as i64, 1]);
+        strides.extend([self.keys as i64, 1]);
         Affine { offset: 0, strides }
     }
 
@@ -297,7 +294,8 @@ impl<'a> Code<'a> {
     }
 }
 
-fn rename(operation: &mut Operation, named: &dyn Fn(Reg) -> Reg) {
+/// Gives the registers that an operation reads other names.
+pub(super) fn rename(operation: &mut Operation, named: &dyn Fn(Reg) -> Reg) {
     match operation {
         Operation::Literal(_) | Operation::Index(_) | Operation::Within(_) => {}
         Operation::Load { address, .. } => address.computed.iter_mut().for_each(|(reg, _)| *reg = named(*reg)),
