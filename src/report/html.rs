@@ -150,12 +150,15 @@ impl Report {
         let (mut share, mut legend) = (String::new(), String::new());
         for (reason, (bytes, edges)) in bytes {
             let code = reason.code();
-            let _ = write!(
-                share,
-                r#"<i class="hue hue-{code}" style="flex:{}" title="{code}: {}"></i>"#,
-                bytes.max(1),
-                size(bytes)
-            );
+            // Results are in memory whatever is fused.
+            if reason != Blocked::Output {
+                let _ = write!(
+                    share,
+                    r#"<i class="hue hue-{code}" style="flex:{}" title="{code}: {}"></i>"#,
+                    bytes.max(1),
+                    size(bytes)
+                );
+            }
             let _ = write!(
                 legend,
                 r#"<span><span class="chip hue hue-{code}">{code}</span> {} in {edges}: {}</span>"#,

@@ -9,6 +9,9 @@ use super::arcs::arcs;
 use super::html::{escape, located};
 use super::{KernelReport, Report, Sources, count, size};
 
+/// So many launches of the same kernel are named.
+const MOST_LINKS: usize = 12;
+
 /// The kernels with the values between them, below each other.
 pub(super) fn kernels(report: &Report, sources: &mut Sources<'_>) -> String {
     let mut rows = String::new();
@@ -60,6 +63,8 @@ fn copied(report: &Report, copy: &super::CopyReport) -> String {
 /// What each kernel shows when it is opened.
 pub(super) fn details(report: &Report, sources: &mut Sources<'_>) -> String {
     let mut html = String::new();
+    let mut same: Vec<Vec<usize>> = vec![Vec::new(); report.distinct_kernels];
+    report.kernels.iter().enumerate().for_each(|(index, kernel)| same[kernel.distinct].push(index));
     for (index, kernel) in report.kernels.iter().enumerate() {
         let form = kernel.form.name();
         let _ = write!(
@@ -69,17 +74,12 @@ pub(super) fn details(report: &Report, sources: &mut Sources<'_>) -> String {
             size(kernel.written),
             count(kernel.flops),
         );
-        let alike: Vec<usize> = report
-            .kernels
-            .iter()
-            .enumerate()
-            .filter(|(_, other)| other.distinct == kernel.distinct)
-            .map(|(other, _)| other)
-            .collect();
-        if alike.len() > 1 {
-            let links: Vec<String> =
-                alike.iter().filter(|&&other| other != index).map(|&other| launch(other)).collect();
-            let _ = write!(html, "<h4>the same kernel runs as</h4>{}", links.join(", "));
+        let alike: Vec<usize> = same[kernel.distinct].iter().copied().filter(|&other| other != index).collect();
+        if !alike.is_empty() {
+            let links: Vec<String> = alike.iter().take(MOST_LINKS).map(|&other| launch(other)).collect();
+            let more = alike.len() - links.len();
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            let _ = write!(html, "<h4>the same kernel runs as</h4>{}{more}", links.join(", "));
         }
         html += "<h4>computes</h4><pre>";
         for &loc in &kernel.lines {

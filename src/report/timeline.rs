@@ -9,8 +9,10 @@ use super::{Lifetime, Place, Report, size};
 const NAMES: f64 = 150.0;
 /// Pixels of the curve.
 const CURVE: f64 = 130.0;
-/// Pixels of a row.
-const ROW: f64 = 17.0;
+/// Pixels of a row where there are few of them, and where there are many.
+const ROW: [f64; 2] = [17.0, 11.0];
+/// More rows than this are many.
+const FEW_ROWS: usize = 60;
 /// Results and constants beyond so many are told in one line.
 const MOST_ROWS: usize = 16;
 
@@ -53,20 +55,22 @@ pub(super) fn timeline(report: &Report) -> String {
     }
     let live = live(report);
     let (rows, left_out) = rows(report);
-    let step = (1040.0 / launches as f64).clamp(7.0, 150.0);
+    let step = (1040.0 / launches as f64).clamp(3.2, 150.0);
+    let high = ROW[usize::from(rows.len() > FEW_ROWS)];
     let width = NAMES + step * launches as f64 + 24.0;
-    let height = CURVE + 44.0 + ROW * rows.len() as f64;
+    let height = CURVE + 44.0 + high * rows.len() as f64;
     let mut svg = format!(
         r#"<svg class="time" width="{width:.0}" height="{height:.0}" viewBox="0 0 {width:.0} {height:.0}" role="img" aria-label="memory over time">"#
     );
     curve(&mut svg, report, &live, step);
     for (index, row) in rows.iter().enumerate() {
-        let y = CURVE + 40.0 + ROW * index as f64;
+        let y = CURVE + 40.0 + high * index as f64;
         let _ = write!(
             svg,
-            r#"<text x="{}" y="{:.1}" text-anchor="end">{}</text><g>"#,
+            r#"<text x="{}" y="{:.1}" text-anchor="end" style="font-size:{}px">{}</text><g>"#,
             NAMES - 10.0,
-            y + 11.5,
+            y + high * 0.66,
+            (high * 0.8).min(11.0),
             escape(&row.name)
         );
         for buffer in &row.bars {
@@ -85,7 +89,7 @@ pub(super) fn timeline(report: &Report) -> String {
                 row.class,
                 x + 0.5,
                 (w - 1.0).max(1.5),
-                ROW - 4.0,
+                high - if high > 12.0 { 4.0 } else { 2.0 },
                 escape(&told)
             );
         }
