@@ -213,3 +213,12 @@ pub(super) fn escape(text: &str) -> String {
     }
     escaped
 }
+
+#[test]
+fn every_reason_has_a_colour() {
+    let style = include_str!("page.css");
+    for reason in Blocked::ALL {
+        let class = format!(".hue-{}", reason.code());
+        assert!(style.contains(&format!("{class} ")) || style.contains(&format!("{class},")), "{class}");
+    }
+}
