@@ -135,6 +135,31 @@ fn sound_programs_pass() {
 }
 
 #[test]
+fn attention_and_an_update_of_all_parameters_in_one_launch_pass_and_are_told_where_they_are_wrong() {
+    let device = Device::cpu();
+    type Weights<T> = [T; 3];
+    let train = |weights: Weights<Tensor>, x: Tensor| {
+        let (loss, gradients) = value_and_grad(&weights, |[q, k, v]| {
+            kiln_capture::attention(&x.matmul(q), &x.matmul(k), &x.matmul(v), kiln_capture::Mask::Causal)
+                .square()
+                .sum(..)
+        });
+        let [a, b, c] = gradients;
+        let [q, k, v] = weights;
+        ([q - a * 0.1, k - b * 0.1, v - c * 0.1], loss)
+    };
+    let state = || [1, 2, 3].map(|seed| numbers(seed, &[6, 4]));
+    let x = || numbers(4, &[5, 6]);
+    let sound = step(&device, train).verify();
+    sound.call(&mut state(), x()).unwrap();
+    for launch in 0..sound.report().launches() {
+        let wrong = step(&device, train).options(faulty(launch)).verify();
+        let error = told(wrong.call(&mut state(), x()).unwrap_err());
+        assert_eq!(error.message, format!("kernel {launch} of `step` differs from the reference"));
+    }
+}
+
+#[test]
 fn an_executable_is_verified_before_it_runs() {
     let captured = CaptureDevice::new(Backend::Cpu)
         .capture_scope(|scope| three((scope.input("x", DType::F32, [4, 6]), scope.input("w", DType::F32, [6, 3]))))

@@ -188,12 +188,13 @@ impl<'k> Compiler<'k> {
 
     /// Where a register is, and its dtype.
     pub(super) fn value(&self, reg: Reg) -> Value {
-        self.known(reg).expect("a register is defined before it is read")
+        self.values.get(&reg).copied().expect("a register is defined before it is read")
     }
 
-    /// The same of a register that need not be anywhere: the first of a pair has no lanes of its own.
+    /// The same of a register that need not be anywhere: the first of a pair has no lanes of its own, and what a run of machine code keeps to
+    /// itself is in no slot.
     pub(super) fn known(&self, reg: Reg) -> Option<Value> {
-        self.values.get(&reg).copied()
+        self.values.get(&reg).copied().filter(|value| value.slot != NOWHERE)
     }
 
     /// A map with its strides along a tile's axes.
