@@ -138,6 +138,26 @@ where
         self
     }
 
+    /// Lets a compiled capture use so many bytes at most beside its arguments (intermediate values, constants and results). Values are computed again
+    /// where they are wanted late until it fits: activations in the backward part of a training step, say. The report names them.
+    ///
+    /// # Errors
+    ///
+    /// Where no way is found, calls raise K0704 before anything runs, with the largest tensors and their lines.
+    ///
+    /// ```
+    /// use kiln::prelude::*;
+    /// let device = Device::cpu();
+    /// let f = jit(&device, |x: Tensor| (x.exp() * 2.0).sum(..)).max_bytes(1 << 20);
+    /// assert_eq!(f.call(&Array::zeros(&device, DType::F32, [8])?)?.item::<f32>()?, 16.0);
+    /// # Ok::<(), kiln::Error>(())
+    /// ```
+    #[must_use]
+    pub fn max_bytes(mut self, bytes: usize) -> Self {
+        self.compiler.options.max_bytes = Some(bytes);
+        self
+    }
+
     /// Shows every value that the function [taps](Tensor::tap) to `tap`, after each call. Without a callback taps cost nothing. The callback
     /// must not call the function itself.
     ///

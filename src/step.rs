@@ -206,6 +206,18 @@ where
         self
     }
 
+    /// Lets a compiled capture use so many bytes at most beside its arguments (intermediate values, constants and results). Values are computed again
+    /// where they are wanted late until it fits: activations in the backward part of a training step, say. The report names them.
+    ///
+    /// # Errors
+    ///
+    /// Where no way is found, calls raise K0704 before anything runs, with the largest tensors and their lines; the state is as it was.
+    #[must_use]
+    pub fn max_bytes(mut self, bytes: usize) -> Self {
+        self.compiler.options.max_bytes = Some(bytes);
+        self
+    }
+
     /// Shows every value that the step [taps](Tensor::tap) to `tap`, after each call. Without a callback taps cost nothing. The callback
     /// must not call the function itself.
     #[must_use]

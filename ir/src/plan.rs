@@ -193,6 +193,15 @@ impl Blocked {
     }
 }
 
+/// A value that is computed again after it was given up, so that the plan fits a budget of bytes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recomputed {
+    /// Its type.
+    pub ty: TensorType,
+    /// The line that made it.
+    pub loc: Loc,
+}
+
 /// A compiled graph.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
@@ -214,6 +223,8 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// The fusion ledger: every value that stays in memory, with its reason.
     pub ledger: Vec<Edge>,
+    /// What is computed more than once to fit a budget.
+    pub recomputed: Vec<Recomputed>,
 }
 
 impl Plan {

@@ -146,6 +146,7 @@ fn alone(whole: &Graph, graph: &Graph, launch: &Launch, bound: &[Bound], operand
         slots: Vec::new(),
         steps,
         ledger: Vec::new(),
+        recomputed: Vec::new(),
     };
     (plan, arguments)
 }

@@ -12,9 +12,12 @@
 //! 8. `horizontal`: independent kernels are launched together.
 //! 9. `memory`: each value between kernels gets a place.
 //!
+//! Where a plan must fit a budget of bytes, `checkpoint` rewrites the graph and the list is gone through again from `attention` on.
+//!
 //! In tests and debug builds the verifier runs after each graph pass.
 
 mod attention;
+mod checkpoint;
 mod classify;
 mod fault;
 mod footprint;
@@ -116,7 +119,17 @@ pub fn compile_traced(
     observe: &mut dyn FnMut(&str, &Graph),
 ) -> Result<Traced, Diagnostic> {
     one_backend(graph)?;
-    let graph = optimize(graph, options, observe)?;
+    let planned = lowered(optimize(graph, options, observe)?, options)?;
+    match options.max_bytes {
+        Some(budget) if planned.plan.peak_bytes() > budget => {
+            checkpoint::within(planned, budget, &|graph| lowered(graph, options))
+        }
+        Some(_) | None => Ok(planned),
+    }
+}
+
+/// The plan of a graph that has been through all graph passes.
+fn lowered(graph: Graph, options: &Options) -> Result<Traced, Diagnostic> {
     let attentions = attention::find(&graph, options);
     let roots = roots::find(&graph, &attentions, options);
     let groups = group::form(&graph, &roots, &attentions, options)?;

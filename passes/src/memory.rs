@@ -322,6 +322,7 @@ impl<'a> Planner<'a> {
             slots: self.slots,
             steps,
             ledger: Vec::new(),
+            recomputed: Vec::new(),
         }
     }
 }

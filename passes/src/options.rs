@@ -13,6 +13,8 @@ pub struct Options {
     pub reuse: Reuse,
     /// What the device allows in one kernel.
     pub limits: Limits,
+    /// Bytes of the plan beside its arguments, at most: values are computed again where they are wanted late until it fits, or it is refused.
+    pub max_bytes: Option<usize>,
     /// The custom ops that the graph may name. One with a kernel for the graph's backend is run by it, any other by its body.
     pub customs: CustomOps,
     /// For tests of what finds mistakes: the launch of this number stores other values than it should.
@@ -27,6 +29,7 @@ impl Default for Options {
             fusion: Fusion::On,
             reuse: Reuse::On,
             limits: Limits::cpu(),
+            max_bytes: None,
             customs: CustomOps::new(),
             fault: None,
         }

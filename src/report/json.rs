@@ -51,6 +51,10 @@ impl Report {
                 "bytes": copy.ty.num_bytes(),
                 "line": self.line(copy.loc),
             })).collect::<Vec<_>>(),
+            "recomputed": self.recomputed.iter().map(|value| json!({
+                "type": value.ty.to_string(),
+                "line": self.line(value.loc),
+            })).collect::<Vec<_>>(),
             "ledger": self.ledger.iter().map(|edge| self.edge(edge)).collect::<Vec<_>>(),
             "memory": {
                 "slot_bytes": self.slots,

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use kiln_capture::{Baked, Notice, source_text};
 use kiln_ir::kernel::{Form, Kernel};
-use kiln_ir::plan::{Blocked, Edge, Launch, Plan, Step};
+use kiln_ir::plan::{Blocked, Edge, Launch, Plan, Recomputed, Step};
 use kiln_ir::{Loc, TensorType};
 
 use crate::cache::CacheStatistics;
@@ -86,6 +86,8 @@ pub struct Report {
     pub peak_bytes: usize,
     /// Values that stay in memory between kernels, each with the reason.
     pub ledger: Vec<Edge>,
+    /// Values that are computed more than once, so that the capture fits its budget of bytes.
+    pub recomputed: Vec<Recomputed>,
     /// Every buffer with the launches between which its contents matter.
     pub memory: Vec<Lifetime>,
     /// Bytes of each slot.
@@ -190,6 +192,7 @@ impl Report {
         let mut distinct: HashMap<&Kernel, usize> = HashMap::new();
         self.peak_bytes = plan.peak_bytes();
         self.ledger = plan.ledger.clone();
+        self.recomputed.clone_from(&plan.recomputed);
         self.memory = lifetime::lifetimes(plan);
         self.slots = plan.slots.clone();
         (self.kernels, self.copies) = (Vec::new(), Vec::new());

@@ -24,6 +24,10 @@ impl fmt::Display for Report {
         }
         self.kernels(f)?;
         self.edges(f)?;
+        if !self.recomputed.is_empty() {
+            writeln!(f, "computed again to fit the budget:")?;
+        }
+        counted(f, self.recomputed.iter().map(|value| format!("{} made at {}", value.ty, self.place(value.loc))))?;
         if !self.baked.is_empty() {
             writeln!(f, "baked in:")?;
         }

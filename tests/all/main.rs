@@ -7,6 +7,7 @@
 mod attention;
 mod backends;
 mod both_ways;
+mod budget;
 mod check;
 mod codes;
 mod command;
@@ -43,6 +44,7 @@ mod thread_counts;
 mod threads;
 mod tracked;
 mod traffic;
+mod transformer;
 mod verify;
 
 /// A proptest configuration that draws the same cases in every run: a failure found once is found again. To look further, raise the

@@ -65,6 +65,7 @@ fn plan(buffers: Vec<(Source, Option<usize>)>, results: &[u32], slots: Vec<usize
         slots,
         steps,
         ledger: Vec::new(),
+        recomputed: Vec::new(),
     }
 }
 
