@@ -13,10 +13,12 @@ use kiln_ir::{Code, Diagnostic, Graph, GraphBuilder, NodeId, Op, Value};
 use crate::classify::{Class, class, weight};
 use crate::trace::Traced;
 
-/// Rounds without gain before giving up; each gives up half as much as the one before.
-const PATIENCE: usize = 5;
-/// Rounds at most.
-const ROUNDS: usize = 64;
+/// Rounds without gain before another part is tried.
+const PATIENCE: usize = 4;
+/// Rounds for each part, at most.
+const ROUNDS: usize = 32;
+/// Which part of what is missing is gained by a round.
+const PARTS: [usize; 5] = [1, 2, 4, 8, 32];
 /// Tensors that a refusal names.
 const NAMED: usize = 5;
 
@@ -29,37 +31,63 @@ pub(crate) fn within(
     plan: &dyn Fn(Graph) -> Result<Traced, Diagnostic>,
 ) -> Result<Traced, Diagnostic> {
     let whole = first.plan.peak_bytes();
-    let (mut best, mut recomputed) = (first, Vec::new());
+    let mut best = Rewritten { traced: first, recomputed: Vec::new() };
     // What is given up all at once may have to be there all at once when it is wanted: then less of it is, and more in the next round.
-    let (mut part, mut failures) = (1, 0);
-    for _ in 0..ROUNDS {
-        let over = best.plan.peak_bytes().saturating_sub(budget);
-        if over == 0 || failures > PATIENCE {
-            break;
-        }
-        let lives = Lives::of(&best);
-        let Some(cut) = lives.cut(&best.graph) else { break };
-        let given_up = choose(&best.graph, &lives, cut, over.div_ceil(part));
-        if given_up.is_empty() {
-            break;
-        }
-        let next = plan(rewrite(&best.graph, &lives, cut, &given_up)?)?;
-        if next.plan.peak_bytes() < best.plan.peak_bytes() {
-            let line =
-                |value: &Value| Recomputed { ty: best.graph.ty(*value).clone(), loc: best.graph.node(*value).loc };
-            let mut values: Vec<Value> = given_up.into_iter().collect();
-            values.sort_unstable();
-            recomputed.extend(values.iter().map(line));
-            (best, failures) = (next, 0);
-        } else {
-            (part, failures) = (part * 2, failures + 1);
+    for part in PARTS {
+        let (mut current, mut idle) = (best.clone(), 0);
+        for _ in 0..ROUNDS {
+            if best.peak() <= budget || idle == PATIENCE {
+                break;
+            }
+            let Some(next) = current.round(budget, part, plan)? else { break };
+            idle = if next.peak() < best.peak() { 0 } else { idle + 1 };
+            if idle == 0 {
+                best = next.clone();
+            }
+            current = next;
         }
     }
+    let Rewritten { traced: mut best, recomputed } = best;
     if best.plan.peak_bytes() > budget {
         return Err(refusal(&best.plan, whole, budget));
     }
     best.plan.recomputed = recomputed;
     Ok(best)
+}
+
+/// A graph on the way, planned.
+#[derive(Clone)]
+struct Rewritten {
+    traced: Traced,
+    recomputed: Vec<Recomputed>,
+}
+
+impl Rewritten {
+    fn peak(&self) -> usize {
+        self.traced.plan.peak_bytes()
+    }
+
+    /// Gives up values that lie idle at the peak; `None` where there are none.
+    fn round(
+        &self,
+        budget: usize,
+        part: usize,
+        plan: &dyn Fn(Graph) -> Result<Traced, Diagnostic>,
+    ) -> Result<Option<Rewritten>, Diagnostic> {
+        let graph = &self.traced.graph;
+        let lives = Lives::of(&self.traced);
+        let Some(cut) = lives.cut(graph) else { return Ok(None) };
+        let given_up = choose(graph, &lives, cut, self.peak().saturating_sub(budget).div_ceil(part));
+        if given_up.is_empty() {
+            return Ok(None);
+        }
+        let mut values: Vec<Value> = given_up.iter().copied().collect();
+        values.sort_unstable();
+        let line = |value: Value| Recomputed { ty: graph.ty(value).clone(), loc: graph.node(value).loc };
+        let recomputed = self.recomputed.iter().cloned().chain(values.into_iter().map(line)).collect();
+        let traced = plan(rewrite(graph, &lives, cut, &given_up)?)?;
+        Ok(Some(Rewritten { traced, recomputed }))
+    }
 }
 
 /// When values in slots live, in launches.
