@@ -325,7 +325,7 @@ impl<'k> Compiler<'k> {
         self.fuser.as_ref()?;
         let reads = operands(&instruction.operation);
         let varies = reads.iter().any(|&reg| self.value(reg).class == Class::Full);
-        let fits = varies && fused::fits(instruction, |reg| self.value(reg).dtype);
+        let fits = varies && fused::fits(instruction, self.isa, |reg| self.value(reg).dtype);
         fits.then(|| reads.iter().any(|&reg| self.value(reg).inner))
     }
 

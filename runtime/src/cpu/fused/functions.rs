@@ -8,16 +8,19 @@ use kiln_ir::{DType, Literal, ScalarOp};
 
 use super::vector::{Direction, One, Predicate, Two, V, Writer};
 use crate::cpu::vmath::coefficients::*;
+use crate::cpu::vmath::{Isa, Level};
 
 /// Bits of the sign.
 const SIGN: u32 = 1 << 31;
 
-/// Whether an instruction can be part of a vector program. `of` gives the dtypes of its operands.
-pub(in crate::cpu) fn fits(instruction: &Instruction, of: impl Fn(kiln_ir::kernel::Reg) -> DType) -> bool {
+/// Whether an instruction had better be part of a vector program. `of` gives the dtypes of its operands.
+///
+/// Vectors are AVX2's. Where the machine has wider ones, functions of many steps are faster in loops of their own, which take all of them.
+pub(in crate::cpu) fn fits(instruction: &Instruction, isa: Isa, of: impl Fn(kiln_ir::kernel::Reg) -> DType) -> bool {
     let floats = instruction.dtype == DType::F32;
     match &instruction.operation {
         Kernel::Scalar(op, operands) => match of(operands[0]) {
-            DType::F32 => float_op(*op),
+            DType::F32 => float_op(*op) && (!is_function(*op) || isa.0 == Level::Avx2),
             DType::Bool => matches!(op, ScalarOp::Not | ScalarOp::And | ScalarOp::Or | ScalarOp::Xor),
             DType::F16 | DType::BF16 | DType::F64 => false,
             DType::I8 | DType::U8 | DType::I32 | DType::U32 | DType::I64 => false,
@@ -31,6 +34,11 @@ pub(in crate::cpu) fn fits(instruction: &Instruction, of: impl Fn(kiln_ir::kerne
         | Kernel::Bitcast(_)
         | Kernel::Random { .. } => false,
     }
+}
+
+/// Whether an op is a function of many steps.
+fn is_function(op: ScalarOp) -> bool {
+    matches!(op, ScalarOp::Exp | ScalarOp::Exp2 | ScalarOp::Log | ScalarOp::Tanh | ScalarOp::Erf | ScalarOp::Sigmoid)
 }
 
 /// Whether an op on `f32` has vector operations here.

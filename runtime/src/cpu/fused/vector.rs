@@ -143,8 +143,9 @@ pub(super) struct Program {
     pub(super) results: Vec<(V, Kept, usize, u8)>,
 }
 
-/// Values that one copy of a program may hold at a time for there to be two copies, and for there to be four, in 16 registers.
-const FOR_TWO: usize = 8;
+/// Values that one copy of a program may hold at a time for there to be two copies, and for there to be four. Two copies may be more than 16 registers
+/// hold: what spills costs less than waiting does.
+const FOR_TWO: usize = 13;
 const FOR_FOUR: usize = 3;
 
 impl Program {
