@@ -4,7 +4,7 @@
 //! - Ops whose every bit IEEE 754 fixes ([`kiln_ir::Exactness::Exact`]), casts, views, gathers, maxima: exact, the sign of zero included.
 //! - Transcendental functions: a few units in the last place of the result ([`ulps`]).
 //! - Whatever adds up many floats (sums, running sums, matrix products, scatter-add): a bound on the rounding of its additions, in proportion
-//!   to the sum of the absolute values ([`additions`]), because order is free. Where no order rounds, as with small whole numbers, exact.
+//!   to the sum of the absolute values (`additions`), because order is free. Where no order rounds, as with small whole numbers, exact.
 //! - An infinity here and a finite value there agree where the finite one is within the bound of the largest number.
 //!
 //! These are bounds for one op on the very same operands. What they come to in a whole graph is worked out in `expected.rs`.
