@@ -52,11 +52,11 @@ pub(super) struct Fused {
     /// The same where every result that is to be written past the caches can be.
     streamed: Option<usize>,
     operands: SmallVec<[Slot; 8]>,
-    results: SmallVec<[Result; 2]>,
+    results: SmallVec<[Made; 2]>,
 }
 
 /// A result of a run.
-pub(super) struct Result {
+pub(super) struct Made {
     slot: Slot,
     /// The store that may be spared.
     pub(super) direct: Option<usize>,
@@ -173,9 +173,9 @@ impl Run {
                 Some(Write::Last | Write::Any) | None => Kept::Lanes,
             };
             self.writer.program.results.push((value, kept, index, 0));
-            Result { slot, direct: None, streamed: kept == Kept::Streamed }
+            Made { slot, direct: None, streamed: kept == Kept::Streamed }
         });
-        let results: SmallVec<[Result; 2]> = results.collect();
+        let results: SmallVec<[Made; 2]> = results.collect();
         let mut program = self.writer.program;
         let streams = results.iter().any(|result| result.streamed);
         let streamed = streams.then(|| fuser.add(&program));
@@ -191,7 +191,7 @@ const ALIGNED: usize = 32;
 
 impl Fused {
     /// The result in a slot.
-    pub(super) fn result_mut(&mut self, slot: Slot) -> Option<&mut Result> {
+    pub(super) fn result_mut(&mut self, slot: Slot) -> Option<&mut Made> {
         self.results.iter_mut().find(|result| result.slot == slot)
     }
 
