@@ -153,7 +153,7 @@ pub enum AttentionSpace {
     /// `[keys, width]`.
     Value,
     /// `[queries, width]`.
-    Result,
+    Output,
 }
 
 /// What a block of an attention kernel is there for.
@@ -174,7 +174,7 @@ impl AttentionKernel {
             AttentionSpace::Query => &[self.queries, self.depth],
             AttentionSpace::Key => &[self.keys, self.depth],
             AttentionSpace::Value => &[self.keys, self.width],
-            AttentionSpace::Result => &[self.queries, self.width],
+            AttentionSpace::Output => &[self.queries, self.width],
         };
         [&self.batch[..], own].concat()
     }
@@ -182,7 +182,7 @@ impl AttentionKernel {
     /// Every block with its space.
     pub fn blocks(&self) -> Vec<(&Block, AttentionSpace, AttentionRole)> {
         use AttentionRole::{Epilogue, Operand};
-        use AttentionSpace::{Key, Query, Result, Row, Score, Value};
+        use AttentionSpace::{Key, Output, Query, Row, Score, Value};
         let mut blocks = vec![
             (&self.query.block, Query, Operand),
             (&self.key.block, Key, Operand),
@@ -192,9 +192,9 @@ impl AttentionKernel {
             (&self.factor.block, Score, Operand),
         ];
         match &self.pass {
-            AttentionPass::Forward(result) => blocks.push((&result.epilogue, Result, Epilogue)),
+            AttentionPass::Forward(result) => blocks.push((&result.epilogue, Output, Epilogue)),
             AttentionPass::Backward(backward) => {
-                blocks.push((&backward.gradient.block, Result, Operand));
+                blocks.push((&backward.gradient.block, Output, Operand));
                 if let Some(through) = &backward.through {
                     blocks.push((&through.weight.block, Score, Operand));
                     blocks.push((&through.score.block, Score, Operand));

@@ -46,7 +46,7 @@ impl Run<'_> {
             query: self.matrices(kernel, &kernel.query, AttentionSpace::Query)?,
             key: self.matrices(kernel, &kernel.key, AttentionSpace::Key)?,
             value: self.matrices(kernel, &kernel.value, AttentionSpace::Value)?,
-            gradient: gradient.map(|gradient| self.matrices(kernel, gradient, AttentionSpace::Result)).transpose()?,
+            gradient: gradient.map(|gradient| self.matrices(kernel, gradient, AttentionSpace::Output)).transpose()?,
         };
         for batch in self.points(&kernel.batch) {
             match &kernel.pass {
