@@ -3,8 +3,7 @@
 //! This crate decides nothing: the same kernel in, the same text out. The emitters (WGSL, and CUDA C++ through CubeCL) stand behind
 //! features of their own; what every emitter shares is how an entry point is called.
 
-#[cfg(feature = "wgpu")]
-mod wgsl;
+pub mod wgsl;
 
 use std::hash::{Hash, Hasher};
 

@@ -10,6 +10,7 @@ mod build;
 pub mod custom;
 mod diagnostic;
 mod dtype;
+pub mod gpu;
 pub mod grad;
 mod graph;
 mod host;

@@ -21,6 +21,7 @@ mod checkpoint;
 mod classify;
 mod fault;
 mod footprint;
+pub mod gpu;
 mod group;
 mod horizontal;
 mod index;

@@ -1,0 +1,215 @@
+//! Kernels on GPUs, as plain data: what a device offers, how a kernel is spread over it, and the texts that come out.
+//!
+//! A [`Kernel`](crate::kernel::Kernel) is device-free. For a GPU, `passes` choose a [`Schedule`] for it from a [`GpuTarget`]'s limits,
+//! `codegen` prints both as a [`GpuProgram`], and `runtime` runs that. Each of the three only ever sees this data.
+
+use std::sync::Arc;
+
+use crate::kernel::BufferIndex;
+
+/// What a GPU offers: features that texts may use, and limits that they must keep. All sizes are in bytes unless they say otherwise.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct GpuTarget {
+    /// 16-bit floats in memory (`f16` in WGSL). Without it they are packed in pairs; arithmetic is in `f32` either way.
+    pub f16: Support,
+    /// 64-bit floats.
+    pub f64: Support,
+    /// 64-bit integers.
+    pub i64: Support,
+    /// Lanes of a subgroup, at least and at most, where its lanes can exchange values directly.
+    pub subgroup: Option<(u32, u32)>,
+    /// Storage buffers bound to one dispatch.
+    pub bindings: u32,
+    /// Bytes of one buffer that a dispatch can see.
+    pub binding_bytes: u64,
+    /// Bytes of one buffer.
+    pub buffer_bytes: u64,
+    /// Invocations of one workgroup, in all and along its first axis.
+    pub workgroup_size: u32,
+    /// Memory shared by one workgroup.
+    pub workgroup_memory: u32,
+    /// Workgroups along each axis of a dispatch.
+    pub workgroups: u32,
+}
+
+/// Whether a device has a feature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Support {
+    /// It has not.
+    Missing,
+    /// It has.
+    Present,
+}
+
+impl Support {
+    /// From what a device says.
+    pub fn of(present: bool) -> Support {
+        if present { Support::Present } else { Support::Missing }
+    }
+
+    /// Whether it is there.
+    pub fn is_present(self) -> bool {
+        self == Support::Present
+    }
+}
+
+impl GpuTarget {
+    /// What every WebGPU device offers: the limits that a page in a browser gets without asking, no optional feature.
+    pub const WEBGPU: GpuTarget = GpuTarget {
+        f16: Support::Missing,
+        f64: Support::Missing,
+        i64: Support::Missing,
+        subgroup: None,
+        bindings: 8,
+        binding_bytes: 128 << 20,
+        buffer_bytes: 256 << 20,
+        workgroup_size: 256,
+        workgroup_memory: 16 << 10,
+        workgroups: 65_535,
+    };
+}
+
+/// A kernel's texts for one target: dispatches that run one after the other, each after all writes of those before it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct GpuProgram {
+    /// What runs, in order.
+    pub dispatches: Vec<Dispatch>,
+    /// Bytes of each buffer that only this launch uses: partial sums, sorted positions. Contents are anything at the start.
+    pub scratch: Vec<usize>,
+}
+
+impl GpuProgram {
+    /// Bytes of all scratch buffers.
+    pub fn scratch_bytes(&self) -> usize {
+        self.scratch.iter().sum()
+    }
+}
+
+/// One dispatch of a program.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Dispatch {
+    /// The text, with one entry point; equal texts are compiled once.
+    pub source: Arc<str>,
+    /// The entry point's name.
+    pub entry: Arc<str>,
+    /// Workgroups along each axis; nothing runs where one of them is 0.
+    pub workgroups: [u32; 3],
+    /// What stands behind `@group(0) @binding(i)`, by `i`.
+    pub bindings: Vec<Binding>,
+}
+
+/// A buffer as one dispatch sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Binding {
+    /// Which buffer.
+    pub memory: GpuMemory,
+    /// Whether the text declares it writable (`read_write`).
+    pub writable: bool,
+}
+
+/// Which buffer a dispatch is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum GpuMemory {
+    /// One of the kernel's.
+    Buffer(BufferIndex),
+    /// One of the program's own ([`GpuProgram::scratch`]).
+    Scratch(u32),
+}
+
+/// How a kernel is spread over a GPU. Only the schedule knows of workgroups and lanes; the kernel says what is computed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Schedule {
+    /// A loop kernel's.
+    Loop(LoopSchedule),
+    /// One for each part of a horizontal kernel.
+    Horizontal(Vec<LoopSchedule>),
+    /// A matrix product's.
+    MatMul(MatMulSchedule),
+    /// Attention's.
+    Attention(AttentionSchedule),
+    /// A running reduction's.
+    Scan(ScanSchedule),
+    /// Indexed updates'.
+    Scatter(ScatterSchedule),
+    /// The text of a custom op brings its own.
+    Custom,
+}
+
+/// How a loop kernel is spread.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum LoopSchedule {
+    /// Each invocation computes `width` neighbouring outer points and walks their inner space alone.
+    Points {
+        /// Invocations of a workgroup.
+        workgroup: u32,
+        /// Points of an invocation, neighbours along the last outer axis: 1, 2 or 4.
+        width: u32,
+    },
+    /// A team of invocations walks the inner space of one outer point together, and combines what each has folded.
+    Team {
+        /// Invocations of a team; a power of two.
+        lanes: u32,
+        /// Teams of a workgroup.
+        teams: u32,
+        /// Neighbouring inner points that an invocation takes at once: 1, 2 or 4.
+        width: u32,
+    },
+    /// The inner space is cut into parts that are folded side by side into scratch memory; a second dispatch combines them and goes on. For
+    /// kernels with one fold stage and few outer points.
+    Split {
+        /// How many parts.
+        parts: u32,
+        /// How one part is folded: `Points` or `Team`.
+        part: Box<LoopSchedule>,
+        /// How the parts are combined: `Points` or `Team`.
+        whole: Box<LoopSchedule>,
+    },
+}
+
+/// How a matrix product is spread: a workgroup makes a tile of the result, step by step along the summed extent.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct MatMulSchedule {
+    /// Rows and columns of a workgroup's tile.
+    pub tile: [u32; 2],
+    /// Rows and columns of an invocation's tile.
+    pub registers: [u32; 2],
+    /// How much of the summed extent is in workgroup memory at once.
+    pub depth: u32,
+    /// Parts of the summed extent that are summed side by side into scratch memory, where there are few tiles; 1 for none.
+    pub splits: u32,
+}
+
+/// How attention is spread: a workgroup takes a block of rows over all keys, or (gradients of keys and values) a block of keys over all rows.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct AttentionSchedule {
+    /// Rows of a block.
+    pub rows: u32,
+    /// Keys of a block.
+    pub keys: u32,
+    /// Invocations of a workgroup.
+    pub workgroup: u32,
+}
+
+/// How a running reduction is spread: a team of invocations for each outer point, or one invocation.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ScanSchedule {
+    /// Invocations of a team; a power of two, 1 where each outer point has one invocation.
+    pub lanes: u32,
+    /// Teams of a workgroup.
+    pub teams: u32,
+}
+
+/// How indexed updates are spread.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ScatterSchedule {
+    /// One invocation for every point of the independent axes walks the ordered ones.
+    Walk {
+        /// Invocations of a workgroup.
+        workgroup: u32,
+    },
+    /// (index, position) pairs are sorted, stably, then one invocation combines each segment of equal indices.
+    Sort {
+        /// Invocations of a workgroup.
+        workgroup: u32,
+    },
+}

