@@ -1,0 +1,278 @@
+//! Arithmetic that must be exact: maxima, signs, tests, division, roots, remainders.
+
+use super::Function;
+
+pub(super) const TABLE: &[Function] = &[
+    Function {
+        name: "is_nan_f32",
+        calls: &[],
+        text: "
+fn is_nan_f32(x: f32) -> bool {
+    return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u;
+}
+",
+    },
+    Function {
+        name: "is_inf_f32",
+        calls: &[],
+        text: "
+fn is_inf_f32(x: f32) -> bool {
+    return (bitcast<u32>(x) & 0x7fffffffu) == 0x7f800000u;
+}
+",
+    },
+    Function {
+        name: "is_finite_f32",
+        calls: &[],
+        text: "
+fn is_finite_f32(x: f32) -> bool {
+    return (bitcast<u32>(x) & 0x7fffffffu) < 0x7f800000u;
+}
+",
+    },
+    Function {
+        name: "order_f32",
+        calls: &[],
+        text: "
+fn order_f32(x: f32) -> i32 {
+    // Integers in the order of the floats, -0 below +0.
+    let bits = bitcast<i32>(x);
+    return bits ^ ((bits >> 31u) & 0x7fffffffi);
+}
+",
+    },
+    Function {
+        name: "max_f32",
+        calls: &["is_nan_f32", "order_f32"],
+        text: "
+fn max_f32(x: f32, y: f32) -> f32 {
+    let larger = select(y, x, order_f32(x) > order_f32(y));
+    return select(select(larger, y, is_nan_f32(y)), x, is_nan_f32(x));
+}
+",
+    },
+    Function {
+        name: "min_f32",
+        calls: &["is_nan_f32", "order_f32"],
+        text: "
+fn min_f32(x: f32, y: f32) -> f32 {
+    let smaller = select(y, x, order_f32(x) < order_f32(y));
+    return select(select(smaller, y, is_nan_f32(y)), x, is_nan_f32(x));
+}
+",
+    },
+    Function {
+        name: "sign_f32",
+        calls: &[],
+        text: "
+fn sign_f32(x: f32) -> f32 {
+    // Zeros and NaN stay themselves.
+    let bits = bitcast<u32>(x);
+    let size = bits & 0x7fffffffu;
+    return bitcast<f32>(select((bits & 0x80000000u) | 0x3f800000u, bits, size == 0u || size > 0x7f800000u));
+}
+",
+    },
+    Function {
+        name: "div_f32",
+        calls: &[],
+        text: "
+fn div_f32(x: f32, y: f32) -> f32 {
+    return x / y;
+}
+",
+    },
+    Function {
+        name: "recip_f32",
+        calls: &["div_f32"],
+        text: "
+fn recip_f32(x: f32) -> f32 {
+    return div_f32(1.0f, x);
+}
+",
+    },
+    Function {
+        name: "sqrt_f32",
+        calls: &[],
+        text: "
+fn sqrt_f32(x: f32) -> f32 {
+    return sqrt(x);
+}
+",
+    },
+    Function {
+        name: "rem_f32",
+        calls: &[],
+        text: "
+fn rem_f32(x: f32, y: f32) -> f32 {
+    // Long division in whole numbers: exact for quotients of any size.
+    let sign = bitcast<u32>(x) & 0x80000000u;
+    let a = bitcast<u32>(x) & 0x7fffffffu;
+    let b = bitcast<u32>(y) & 0x7fffffffu;
+    if a >= 0x7f800000u || b > 0x7f800000u || b == 0u {
+        return bitcast<f32>(0x7fc00000u | sign);
+    }
+    if a < b {
+        return x;
+    }
+    let ea = max(a >> 23u, 1u);
+    let eb = max(b >> 23u, 1u);
+    var rest = (a & 0x7fffffu) | select(0u, 0x800000u, (a >> 23u) != 0u);
+    let divisor = (b & 0x7fffffu) | select(0u, 0x800000u, (b >> 23u) != 0u);
+    rest = rest % divisor;
+    for (var step = ea - eb; step > 0u;) {
+        let bits = min(step, 8u);
+        rest = (rest << bits) % divisor;
+        step -= bits;
+    }
+    if rest == 0u {
+        return bitcast<f32>(sign);
+    }
+    // `rest` times 2^(eb - 150).
+    let shift = countLeadingZeros(rest) - 8u;
+    if eb > shift {
+        return bitcast<f32>(sign | (((eb - shift - 1u) << 23u) + (rest << shift)));
+    }
+    return bitcast<f32>(sign | (rest << (eb - 1u)));
+}
+",
+    },
+    Function {
+        name: "div_i32",
+        calls: &[],
+        text: "
+fn div_i32(x: i32, y: i32) -> i32 {
+    return select(x / y, 0i, y == 0i);
+}
+",
+    },
+    Function {
+        name: "rem_i32",
+        calls: &[],
+        text: "
+fn rem_i32(x: i32, y: i32) -> i32 {
+    return select(x % y, x, y == 0i);
+}
+",
+    },
+    Function {
+        name: "div_u32",
+        calls: &[],
+        text: "
+fn div_u32(x: u32, y: u32) -> u32 {
+    return select(x / y, 0u, y == 0u);
+}
+",
+    },
+    Function {
+        name: "rem_u32",
+        calls: &[],
+        text: "
+fn rem_u32(x: u32, y: u32) -> u32 {
+    return select(x % y, x, y == 0u);
+}
+",
+    },
+    Function {
+        name: "div_i64",
+        calls: &[],
+        text: "
+fn div_i64(x: i64, y: i64) -> i64 {
+    return select(x / y, 0li, y == 0li);
+}
+",
+    },
+    Function {
+        name: "rem_i64",
+        calls: &[],
+        text: "
+fn rem_i64(x: i64, y: i64) -> i64 {
+    return select(x % y, x, y == 0li);
+}
+",
+    },
+    Function {
+        name: "is_nan_f64",
+        calls: &[],
+        text: "
+fn is_nan_f64(x: f64) -> bool {
+    return !(x <= 0.0lf || x >= 0.0lf);
+}
+",
+    },
+    Function {
+        name: "is_finite_f64",
+        calls: &[],
+        text: "
+fn is_finite_f64(x: f64) -> bool {
+    return abs(x) <= 1.7976931348623157e308lf;
+}
+",
+    },
+    Function {
+        name: "is_inf_f64",
+        calls: &[],
+        text: "
+fn is_inf_f64(x: f64) -> bool {
+    return abs(x) > 1.7976931348623157e308lf;
+}
+",
+    },
+    Function {
+        name: "max_f64",
+        calls: &["is_nan_f64"],
+        text: "
+fn max_f64(x: f64, y: f64) -> f64 {
+    // Of two zeros the sum is +0 if either is.
+    let larger = select(select(y, x, x > y), x + y, x == 0.0lf && y == 0.0lf);
+    return select(larger, x + y, is_nan_f64(x) || is_nan_f64(y));
+}
+",
+    },
+    Function {
+        name: "min_f64",
+        calls: &["max_f64"],
+        text: "
+fn min_f64(x: f64, y: f64) -> f64 {
+    return -max_f64(-x, -y);
+}
+",
+    },
+    Function {
+        name: "sign_f64",
+        calls: &[],
+        text: "
+fn sign_f64(x: f64) -> f64 {
+    return select(select(x, 1.0lf, x > 0.0lf), -1.0lf, x < 0.0lf);
+}
+",
+    },
+    Function {
+        name: "rem_f64",
+        calls: &["is_finite_f64"],
+        text: "
+fn rem_f64(x: f64, y: f64) -> f64 {
+    // Multiples of `y` by powers of two are taken off, largest first: each difference is exact.
+    var rest = abs(x);
+    let least = abs(y);
+    if !(is_finite_f64(x) && least > 0.0lf) {
+        return (x - x) / (y - y);
+    }
+    if rest < least {
+        return x;
+    }
+    var step = least;
+    while step <= rest * 0.5lf {
+        step *= 2.0lf;
+    }
+    while step >= least {
+        if rest >= step {
+            rest -= step;
+        }
+        step *= 0.5lf;
+    }
+    return select(rest, -rest, x < 0.0lf);
+}
+",
+    },
+];

@@ -1,0 +1,3 @@
+//! PLACEHOLDER
+use super::Function;
+pub(super) const TABLE: &[Function] = &[];
