@@ -77,7 +77,10 @@ impl Value {
         if self.held == held {
             return self.clone();
         }
-        let text = format!("{}({})", held.wide(self.width), self.text);
+        let text = match self.text.strip_suffix('i') {
+            Some(digits) if self.constant && held == Held::I64 => format!("{digits}li"),
+            _ => format!("{}({})", held.wide(self.width), self.text),
+        };
         Value { text, held, ..self.clone() }
     }
 }
@@ -101,15 +104,17 @@ impl Scope {
         Scope { values: HashMap::new(), ranges: Rc::new(ranges), suffix: String::new(), known: None }
     }
 
-    /// From here on, equal instructions are computed once: for blocks that are printed for the same point, in places that all see what those
-    /// before have defined.
-    pub(super) fn remember(&mut self, known: Known) {
-        self.known = Some(known);
+    /// Sees what another scope has defined, besides its own.
+    pub(super) fn adopt(&mut self, other: &Scope) {
+        for (reg, value) in &other.values {
+            self.values.entry(*reg).or_insert_with(|| value.clone());
+        }
     }
 
-    /// What has been computed since [`Scope::remember`].
-    pub(super) fn take_known(&mut self) -> Known {
-        self.known.take().unwrap_or_default()
+    /// From here on, equal instructions are computed once: for blocks that are printed for the same point, in places that all see what those
+    /// before have defined.
+    pub(super) fn remember(&mut self) {
+        self.known = Some(Known::new());
     }
 
     /// Sets what stands for a register.

@@ -13,13 +13,18 @@
 mod block;
 #[cfg(feature = "wgpu")]
 mod check;
+mod fold;
 mod functions;
+mod horizontal;
+mod loops;
 mod memory;
 mod module;
 mod ranges;
 mod scalar;
 mod space;
+mod team;
 mod types;
+mod walk;
 mod writer;
 
 #[cfg(feature = "wgpu")]
@@ -31,8 +36,30 @@ use kiln_ir::{Code, Diagnostic};
 
 /// The texts of a kernel that is spread as `schedule` says, for devices that offer at least what `target` does.
 ///
-/// Errors: K0901 where the schedule is not one of the kernel's form: a mistake of ours.
+/// Errors: K0601 where the target lacks a dtype or an op that the kernel needs, K0603 where a limit is exceeded, K0901 where the schedule is not
+/// one of the kernel's form: a mistake of ours.
 pub fn program(kernel: &Kernel, schedule: &Schedule, target: &GpuTarget) -> Result<GpuProgram, Diagnostic> {
-    let _ = target;
-    Err(Diagnostic::new(Code::K0901, format!("internal: {} cannot be spread as {schedule:?}", kernel.form().name())))
+    let entry = crate::entry_name(kernel);
+    match (kernel, schedule) {
+        (Kernel::Loop(kernel), Schedule::Loop(schedule)) => loops::program(kernel, schedule, &entry, target),
+        (Kernel::Horizontal(kernel), Schedule::Horizontal(schedules)) => {
+            horizontal::program(kernel, schedules, &entry, target)
+        }
+        (
+            Kernel::Loop(_)
+            | Kernel::Horizontal(_)
+            | Kernel::MatMul(_)
+            | Kernel::Attention(_)
+            | Kernel::Scan(_)
+            | Kernel::Scatter(_)
+            | Kernel::Custom(_),
+            _,
+        ) => Err(Diagnostic::new(
+            Code::K0901,
+            format!("internal: {} cannot be spread as {schedule:?}", kernel.form().name()),
+        )),
+    }
 }
+
+#[cfg(test)]
+mod tests;

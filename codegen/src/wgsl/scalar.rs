@@ -158,10 +158,15 @@ fn expression(
         ScalarOp::Xor => operator("^", operands, result),
         ScalarOp::Shl | ScalarOp::Shr => {
             let symbol = if op == ScalarOp::Shl { "<<" } else { ">>" };
-            let last = Value::new(format!("{}u", 8 * dtype.size() - 1), Held::U32, 1);
-            let count = operands[1].clone();
-            let count = if held == Held::U32 { count } else { count.held_as(Held::U32) };
-            let count = operator("&", &[count, last], Held::U32);
+            let bits = 8 * dtype.size() as i128;
+            let constant = operands[1].text.trim_matches(|c: char| !c.is_ascii_digit() && c != '-').parse::<i128>();
+            let count = match constant {
+                Ok(count) if operands[1].constant => Value::new(format!("{}u", count.rem_euclid(bits)), Held::U32, 1),
+                _ => {
+                    let last = Value::new(format!("{}u", bits - 1), Held::U32, 1);
+                    operator("&", &[operands[1].held_as(Held::U32), last], Held::U32)
+                }
+            };
             operator(symbol, &[operands[0].clone(), count], result)
         }
         // A compiler may take `x == x` for true; NaN is told by its bits.

@@ -75,10 +75,65 @@ fn sign_f32(x: f32) -> f32 {
     },
     Function {
         name: "div_f32",
-        calls: &[],
+        calls: &["div_far"],
         text: "
 fn div_f32(x: f32, y: f32) -> f32 {
-    return x / y;
+    // The quotient's own error, which a fused multiply-add gives exactly, is taken off: correctly rounded.
+    let q = x / y;
+    let ex = (bitcast<u32>(x) >> 23u) & 0xffu;
+    let ey = (bitcast<u32>(y) >> 23u) & 0xffu;
+    if ex - 64u < 128u && ey - 64u < 128u {
+        return q + fma(-q, y, x) / y;
+    }
+    return div_far(x, y);
+}
+",
+    },
+    Function {
+        name: "div_far",
+        calls: &[],
+        text: "
+fn div_far(x: f32, y: f32) -> f32 {
+    // Very large or very small operands, zeros, infinities, NaN: long division of whole numbers, rounded at the end.
+    let sign = (bitcast<u32>(x) ^ bitcast<u32>(y)) & 0x80000000u;
+    let a = bitcast<u32>(x) & 0x7fffffffu;
+    let b = bitcast<u32>(y) & 0x7fffffffu;
+    if a > 0x7f800000u || b > 0x7f800000u || (a == b && (a == 0u || a == 0x7f800000u)) {
+        return bitcast<f32>(0x7fc00000u | sign);
+    }
+    if a == 0x7f800000u || b == 0u {
+        return bitcast<f32>(0x7f800000u | sign);
+    }
+    if b == 0x7f800000u || a == 0u {
+        return bitcast<f32>(sign);
+    }
+    let shift_a = select(0u, countLeadingZeros(a) - 8u, a < 0x800000u);
+    let shift_b = select(0u, countLeadingZeros(b) - 8u, b < 0x800000u);
+    var rest = select((a & 0x7fffffu) | 0x800000u, a << shift_a, a < 0x800000u);
+    let divisor = select((b & 0x7fffffu) | 0x800000u, b << shift_b, b < 0x800000u);
+    var exponent = i32(max(a >> 23u, 1u)) - i32(shift_a) - i32(max(b >> 23u, 1u)) + i32(shift_b) + 127i;
+    if rest < divisor {
+        rest = rest << 1u;
+        exponent -= 1i;
+    }
+    // 26 bits of the quotient, the last of which says whether there is more.
+    var quotient = 0u;
+    for (var step = 0; step < 25; step++) {
+        let fits = rest >= divisor;
+        quotient = (quotient << 1u) | u32(fits);
+        rest = (rest - select(0u, divisor, fits)) << 1u;
+    }
+    quotient = (quotient << 1u) | u32(rest != 0u);
+    if exponent >= 255i {
+        return bitcast<f32>(0x7f800000u | sign);
+    }
+    // Below the normal numbers more bits are cut off.
+    let cut = u32(clamp(1i - exponent, 0i, 28i));
+    let lost = u32((quotient & ((1u << cut) - 1u)) != 0u);
+    quotient = (quotient >> cut) | lost;
+    let rounded = (quotient + 1u + ((quotient >> 2u) & 1u)) >> 2u;
+    let base = u32(max(exponent, 1i) - 1i) << 23u;
+    return bitcast<f32>(sign | (base + rounded));
 }
 ",
     },
@@ -92,11 +147,28 @@ fn recip_f32(x: f32) -> f32 {
 ",
     },
     Function {
+        name: "rsqrt_f32",
+        calls: &["div_f32", "sqrt_f32"],
+        text: "
+fn rsqrt_f32(x: f32) -> f32 {
+    return div_f32(1.0f, sqrt_f32(x));
+}
+",
+    },
+    Function {
         name: "sqrt_f32",
         calls: &[],
         text: "
 fn sqrt_f32(x: f32) -> f32 {
-    return sqrt(x);
+    // As for quotients; numbers whose error would vanish are scaled by a power of 4.
+    let bits = bitcast<u32>(x);
+    let is_small = bits < 0x20000000u;
+    let scaled = select(x, x * 0x1p80f, is_small);
+    let s = sqrt(scaled);
+    let corrected = s + fma(-s, s, scaled) * (0.5f / s);
+    let result = select(corrected, corrected * 0x1p-40f, is_small);
+    let edge = select(x, bitcast<f32>(0x7fc00000u | (bits & 1u)), bits > 0x80000000u);
+    return select(result, edge, bits >= 0x7f800000u || bits == 0u);
 }
 ",
     },

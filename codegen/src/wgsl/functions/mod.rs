@@ -13,6 +13,7 @@ mod arithmetic;
 mod convert;
 mod exponential;
 mod inverse;
+mod keys;
 mod logarithm;
 mod random;
 mod trigonometric;
@@ -35,6 +36,7 @@ const TABLES: &[&[Function]] = &[
     convert::TABLE,
     exponential::TABLE,
     inverse::TABLE,
+    keys::TABLE,
     logarithm::TABLE,
     random::TABLE,
     trigonometric::TABLE,
