@@ -166,28 +166,129 @@ pub enum LoopSchedule {
     },
 }
 
-/// How a matrix product is spread: a workgroup makes a tile of the result, step by step along the summed extent.
+/// How a matrix product is spread.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MatMulSchedule {
-    /// Rows and columns of a workgroup's tile.
-    pub tile: [u32; 2],
-    /// Rows and columns of an invocation's tile.
-    pub registers: [u32; 2],
-    /// How much of the summed extent is in workgroup memory at once.
-    pub depth: u32,
-    /// Parts of the summed extent that are summed side by side into scratch memory, where there are few tiles; 1 for none.
+    /// What a workgroup makes, and how.
+    pub spread: MatMulSpread,
+    /// Parts of the summed extent that are summed side by side into scratch memory, where there are few workgroups otherwise; 1 for none. A
+    /// second dispatch adds them up in order and goes on.
     pub splits: u32,
+    /// How much of the summed extent each of them has; a multiple of what a step takes.
+    pub part: u32,
+    /// How elements of the left operand are fetched.
+    pub lhs: Fill,
+    /// How elements of the right operand are fetched.
+    pub rhs: Fill,
+    /// Neighbouring columns at which the epilogue is evaluated at once: 1 or 4.
+    pub width: u32,
+}
+
+/// What a workgroup makes of a matrix product.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum MatMulSpread {
+    /// A tile of the result, step by step along the summed extent; a step's operands are in workgroup memory.
+    Tiles {
+        /// How it is shared out.
+        tile: Tile,
+    },
+    /// A few points along the longer axis of the result, each with all of the shorter axis. Several invocations walk the summed extent of a
+    /// point together, 4 elements at a time, straight from the operands: matrix times vector, and the like.
+    Thin {
+        /// The longer axis.
+        long: MatrixAxis,
+        /// Points of a workgroup along it.
+        points: u32,
+        /// Invocations that sum for each of them.
+        lanes: u32,
+    },
+}
+
+/// A block of a product that a workgroup makes in registers, from pieces of the operands in workgroup memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Tile {
+    /// Rows and columns.
+    pub extents: [u32; 2],
+    /// Rows and columns of one invocation; columns are a multiple of 4.
+    pub registers: [u32; 2],
+    /// How much of the summed extent is in workgroup memory at once; a multiple of 4.
+    pub depth: u32,
+}
+
+impl Tile {
+    /// Invocations that have a part of it.
+    pub fn invocations(&self) -> u32 {
+        (self.extents[0] / self.registers[0]) * (self.extents[1] / self.registers[1])
+    }
+}
+
+/// An axis of a matrix product's result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MatrixAxis {
+    /// The left operand's.
+    Rows,
+    /// The right operand's.
+    Columns,
+}
+
+/// How elements of an operand of a product are fetched, 4 at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Fill {
+    /// Along which of its axes those 4, and then the elements of neighbouring invocations, lie.
+    pub along: Along,
+    /// How many are made at once: 4 where the axis ends with none of four missing, else 1.
+    pub width: u32,
+}
+
+/// An axis of an operand of a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Along {
+    /// The one that is summed over.
+    Summed,
+    /// The one that the result keeps.
+    Kept,
 }
 
 /// How attention is spread: a workgroup takes a block of rows over all keys, or (gradients of keys and values) a block of keys over all rows.
+/// What each of its dispatches makes is a matter of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AttentionSchedule {
-    /// Rows of a block.
-    pub rows: u32,
-    /// Keys of a block.
-    pub keys: u32,
-    /// Invocations of a workgroup.
-    pub workgroup: u32,
+    /// How a block of scores is made: as many rows as keys.
+    pub scores: Tile,
+    /// How a block of factors is multiplied with values, or with gradients of the product: as many rows as `scores`, and so many of their
+    /// columns at once.
+    pub values: Tile,
+    /// How a block of gradients of scores is multiplied with queries or keys.
+    pub depths: Tile,
+    /// How queries are fetched.
+    pub query: Fills,
+    /// How keys are fetched.
+    pub key: Fills,
+    /// How values are fetched.
+    pub value: Fills,
+    /// How gradients of the product are fetched.
+    pub gradient: Fills,
+    /// How rows are normalised.
+    pub softmax: Softmax,
+}
+
+/// How a matrix is fetched where it is summed over one of its axes, and where over the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Fills {
+    /// Its rows are kept, its columns summed over.
+    pub rows: Fill,
+    /// Its columns are kept, its rows summed over.
+    pub columns: Fill,
+}
+
+/// How attention normalises its rows, forward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Softmax {
+    /// Maximum and sum come first, in a walk over all keys of their own; weights are whole in the second one.
+    TwoWalks,
+    /// One walk: what is summed is rescaled whenever the maximum grows, and divided by the sum at the end. Where factors are multiples of
+    /// weights.
+    Online,
 }
 
 /// How a running reduction is spread: a team of invocations for each outer point, or one invocation.
@@ -197,6 +298,8 @@ pub struct ScanSchedule {
     pub lanes: u32,
     /// Teams of a workgroup.
     pub teams: u32,
+    /// Neighbouring elements of an invocation in each step of a team; more than 1 are looked at twice.
+    pub width: u32,
 }
 
 /// How indexed updates are spread.
@@ -207,9 +310,14 @@ pub enum ScatterSchedule {
         /// Invocations of a workgroup.
         workgroup: u32,
     },
-    /// (index, position) pairs are sorted, stably, then one invocation combines each segment of equal indices.
+    /// (index, position) pairs are sorted, stably, then one invocation combines each segment of equal indices. A workgroup sorts as many pairs
+    /// as it has invocations; further dispatches merge.
     Sort {
         /// Invocations of a workgroup.
         workgroup: u32,
+        /// Sorted runs that a step merges.
+        ways: u32,
+        /// Axes outside of the ordered ones that the index depends on, by which pairs are sorted first.
+        axes: Vec<usize>,
     },
 }

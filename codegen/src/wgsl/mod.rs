@@ -10,6 +10,7 @@
 
 #![allow(dead_code, reason = "the forms are being put on top of it")]
 
+mod attention;
 mod block;
 #[cfg(feature = "wgpu")]
 mod check;
@@ -17,8 +18,12 @@ mod fold;
 mod functions;
 mod horizontal;
 mod loops;
+mod matmul;
 mod memory;
 mod module;
+mod operand;
+mod points;
+mod product;
 mod ranges;
 mod scalar;
 mod space;
@@ -44,6 +49,9 @@ pub fn program(kernel: &Kernel, schedule: &Schedule, target: &GpuTarget) -> Resu
         (Kernel::Loop(kernel), Schedule::Loop(schedule)) => loops::program(kernel, schedule, &entry, target),
         (Kernel::Horizontal(kernel), Schedule::Horizontal(schedules)) => {
             horizontal::program(kernel, schedules, &entry, target)
+        (Kernel::MatMul(kernel), Schedule::MatMul(schedule)) => matmul::program(kernel, schedule, &entry, target),
+        (Kernel::Attention(kernel), Schedule::Attention(schedule)) => {
+            attention::program(kernel, schedule, &entry, target)
         }
         (
             Kernel::Loop(_)

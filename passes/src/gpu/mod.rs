@@ -3,6 +3,11 @@
 //! One file a form. A schedule never changes what is computed, only in what order sums are taken; the same kernel and target always have the
 //! same schedule.
 
+mod attention;
+mod matmul;
+mod scan;
+mod scatter;
+
 use kiln_ir::gpu::{GpuTarget, Schedule};
 use kiln_ir::kernel::Kernel;
 use kiln_ir::{Code, Diagnostic};
@@ -11,6 +16,14 @@ use kiln_ir::{Code, Diagnostic};
 ///
 /// Errors: K0603 where a limit is exceeded that no schedule can keep.
 pub fn schedule(kernel: &Kernel, target: &GpuTarget) -> Result<Schedule, Diagnostic> {
-    let _ = target;
-    Err(Diagnostic::new(Code::K0901, format!("internal: {} cannot be spread", kernel.form().name())))
+    match kernel {
+        Kernel::MatMul(kernel) => Ok(Schedule::MatMul(matmul::schedule(kernel, target))),
+        Kernel::Attention(kernel) => attention::schedule(kernel, target).map(Schedule::Attention),
+        Kernel::Scan(kernel) => Ok(Schedule::Scan(scan::schedule(kernel, target))),
+        Kernel::Scatter(kernel) => scatter::schedule(kernel, target).map(Schedule::Scatter),
+        Kernel::Custom(_) => Ok(Schedule::Custom),
+        Kernel::Loop(_) | Kernel::Horizontal(_) => {
+            Err(Diagnostic::new(Code::K0901, format!("internal: {} cannot be spread", kernel.form().name())))
+        }
+    }
 }

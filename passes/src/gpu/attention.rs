@@ -1,0 +1,88 @@
+//! Attention: blocks of scores that fit into workgroup memory, beside the pieces of what they are made of.
+//!
+//! What is weighed: larger blocks read queries, keys and values less often; there must be enough of them; the gradients hold two matrices of a
+//! block at once, the forward direction one.
+
+use kiln_ir::gpu::{AttentionSchedule, Fill, Fills, GpuTarget, Softmax, Tile};
+use kiln_ir::kernel::{AttentionKernel, AttentionPass, MatrixOperand};
+use kiln_ir::{Code, Diagnostic};
+
+use super::matmul::{Operand, bytes, fill};
+
+/// Blocks that keep a large GPU busy.
+const BLOCKS: usize = 128;
+
+/// How attention is spread.
+///
+/// Errors: K0603 where not even the smallest blocks fit.
+pub(super) fn schedule(kernel: &AttentionKernel, target: &GpuTarget) -> Result<AttentionSchedule, Diagnostic> {
+    let matrices: usize = kernel.batch.iter().product();
+    let longer = kernel.queries.max(kernel.keys);
+    let shorter = kernel.queries.min(kernel.keys);
+    let enough = |rows: u32| match rows {
+        64 => matrices * shorter.div_ceil(64) >= BLOCKS,
+        32 => longer > 16,
+        _ => true,
+    };
+    let found = [64, 32, 16, 8].into_iter().filter(|&rows| enough(rows)).find_map(|rows| blocks(kernel, rows, target));
+    let Some([scores, values, depths]) = found else {
+        let message = "no block of this attention fits into a workgroup's memory";
+        return Err(Diagnostic::new(Code::K0603, message).label(format!("it has {} bytes", target.workgroup_memory)));
+    };
+    let axis = kernel.batch.len();
+    let fills = |operand: &MatrixOperand, [rows, columns]: [usize; 2]| -> Fills {
+        let fetched = |kept, summed| -> Fill { fill(&Operand { buffers: &kernel.buffers, operand, kept, summed }) };
+        let (rows, columns) = ((axis, rows), (axis + 1, columns));
+        Fills { rows: fetched(rows, columns), columns: fetched(columns, rows) }
+    };
+    let gradient = match &kernel.pass {
+        AttentionPass::Forward(_) => &kernel.value,
+        AttentionPass::Backward(backward) => &backward.gradient,
+    };
+    let of_gradient = match &kernel.pass {
+        AttentionPass::Forward(_) => kernel.keys,
+        AttentionPass::Backward(_) => kernel.queries,
+    };
+    Ok(AttentionSchedule {
+        scores,
+        values,
+        depths,
+        query: fills(&kernel.query, [kernel.queries, kernel.depth]),
+        key: fills(&kernel.key, [kernel.keys, kernel.depth]),
+        value: fills(&kernel.value, [kernel.keys, kernel.width]),
+        gradient: fills(gradient, [of_gradient, kernel.width]),
+        softmax: Softmax::TwoWalks,
+    })
+}
+
+/// Tiles for blocks of so many rows and keys, where they fit: of scores, of what is made with values, of what is made with queries or keys.
+fn blocks(kernel: &AttentionKernel, rows: u32, target: &GpuTarget) -> Option<[Tile; 3]> {
+    let size = [kernel.dtype, kernel.softmax, kernel.values].into_iter().map(bytes).max().unwrap_or(4);
+    let own = if rows >= 16 { [4, 4] } else { [2, 4] };
+    let matrices = match &kernel.pass {
+        AttentionPass::Forward(_) => 1,
+        AttentionPass::Backward(backward) => 1 + u32::from(backward.through.is_some()),
+    };
+    let workgroup = (rows / own[0]) * (rows / own[1]);
+    let fits = |depth: u32, most: u32| {
+        let scores = Tile { extents: [rows, rows], registers: own, depth };
+        let values = product(rows, kernel.width, workgroup, depth, most);
+        let depths = product(rows, kernel.depth, workgroup, depth, most);
+        let piece = rows * ((depth / 4) | 1) * 4;
+        let pieces = [values, depths].map(|tile| (tile.extents[1] * ((depth / 4) | 1) * 4).max(piece));
+        let statistics = 3 * rows + 2 * workgroup;
+        let elements = matrices * rows * (rows + 1) + piece + pieces[0].max(pieces[1]) + statistics;
+        let fits = elements * size <= target.workgroup_memory && workgroup <= target.workgroup_size;
+        fits.then_some([scores, values, depths])
+    };
+    [(16, 64), (8, 64), (8, 32), (4, 16)].into_iter().find_map(|(depth, most)| fits(depth, most))
+}
+
+/// How `rows` by `extent` elements are shared out, or so many columns of them that an invocation has no more than `most`.
+fn product(rows: u32, extent: usize, workgroup: u32, depth: u32, most: u32) -> Tile {
+    let least = (4 * workgroup / rows).max(4);
+    let columns = (extent.min(1 << 12) as u32).next_power_of_two().clamp(least, most * workgroup / rows);
+    let own = rows * columns / workgroup;
+    let across = if own >= 32 { 8 } else { 4 };
+    Tile { extents: [rows, columns], registers: [own / across, across], depth }
+}
