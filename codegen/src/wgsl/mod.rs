@@ -49,6 +49,7 @@ pub fn program(kernel: &Kernel, schedule: &Schedule, target: &GpuTarget) -> Resu
         (Kernel::Loop(kernel), Schedule::Loop(schedule)) => loops::program(kernel, schedule, &entry, target),
         (Kernel::Horizontal(kernel), Schedule::Horizontal(schedules)) => {
             horizontal::program(kernel, schedules, &entry, target)
+        }
         (Kernel::MatMul(kernel), Schedule::MatMul(schedule)) => matmul::program(kernel, schedule, &entry, target),
         (Kernel::Attention(kernel), Schedule::Attention(schedule)) => {
             attention::program(kernel, schedule, &entry, target)
