@@ -129,8 +129,8 @@ fn expression(
         }
         ScalarOp::Floor if float => builtin("floor", operands, result),
         ScalarOp::Ceil if float => builtin("ceil", operands, result),
-        ScalarOp::Round if float => builtin("round", operands, result),
-        ScalarOp::Trunc if float => builtin("trunc", operands, result),
+        ScalarOp::Round if held == Held::F32 => builtin("round", operands, result),
+        ScalarOp::Trunc if held == Held::F32 => builtin("trunc", operands, result),
         ScalarOp::Sqrt if held == Held::F64 => builtin("sqrt", operands, result),
         ScalarOp::Recip if held == Held::F64 => {
             operator("/", &[Value::new("1.0lf", held, 1), operands[0].clone()], result)

@@ -4,6 +4,7 @@
 //! same schedule.
 
 mod attention;
+mod loops;
 mod matmul;
 mod scan;
 mod scatter;
@@ -16,14 +17,31 @@ use kiln_ir::{Code, Diagnostic};
 ///
 /// Errors: K0603 where a limit is exceeded that no schedule can keep.
 pub fn schedule(kernel: &Kernel, target: &GpuTarget) -> Result<Schedule, Diagnostic> {
+    check_limits(kernel, target)?;
     match kernel {
+        Kernel::Loop(kernel) => Ok(Schedule::Loop(loops::schedule(kernel, target))),
+        Kernel::Horizontal(kernel) => Ok(Schedule::Horizontal(loops::horizontal(kernel, target))),
         Kernel::MatMul(kernel) => Ok(Schedule::MatMul(matmul::schedule(kernel, target))),
         Kernel::Attention(kernel) => attention::schedule(kernel, target).map(Schedule::Attention),
         Kernel::Scan(kernel) => Ok(Schedule::Scan(scan::schedule(kernel, target))),
         Kernel::Scatter(kernel) => scatter::schedule(kernel, target).map(Schedule::Scatter),
         Kernel::Custom(_) => Ok(Schedule::Custom),
-        Kernel::Loop(_) | Kernel::Horizontal(_) => {
-            Err(Diagnostic::new(Code::K0901, format!("internal: {} cannot be spread", kernel.form().name())))
+    }
+}
+
+/// What no schedule can change: how many buffers a kernel sees, and how large they are.
+fn check_limits(kernel: &Kernel, target: &GpuTarget) -> Result<(), Diagnostic> {
+    let buffers = kernel.buffers();
+    if buffers.len() > target.bindings as usize {
+        let message = format!("a kernel sees {} buffers at once", buffers.len());
+        return Err(Diagnostic::new(Code::K0603, message).label(format!("this GPU binds {} at most", target.bindings)));
+    }
+    let bytes = |buffer: &kiln_ir::kernel::Buffer| (buffer.len as u64).saturating_mul(buffer.dtype.size() as u64);
+    match buffers.iter().map(bytes).max() {
+        Some(most) if most > target.binding_bytes.min(target.buffer_bytes) => {
+            Err(Diagnostic::new(Code::K0603, format!("a tensor of {most} bytes is too large for this GPU"))
+                .label(format!("a kernel can see {} bytes of a buffer", target.binding_bytes.min(target.buffer_bytes))))
         }
+        _ => Ok(()),
     }
 }

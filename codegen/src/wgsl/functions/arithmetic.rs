@@ -78,12 +78,17 @@ fn sign_f32(x: f32) -> f32 {
         calls: &["div_far"],
         text: "
 fn div_f32(x: f32, y: f32) -> f32 {
-    // The quotient's own error, which a fused multiply-add gives exactly, is taken off: correctly rounded.
+    // The quotient's own error is taken off: correctly rounded. Products of halves of 12 bits are exact, and so are all differences.
     let q = x / y;
     let ex = (bitcast<u32>(x) >> 23u) & 0xffu;
     let ey = (bitcast<u32>(y) >> 23u) & 0xffu;
-    if ex - 64u < 128u && ey - 64u < 128u {
-        return q + fma(-q, y, x) / y;
+    if ex - 67u < 120u && ey - 87u < 80u {
+        let q_high = bitcast<f32>(bitcast<u32>(q) & 0xfffff000u);
+        let y_high = bitcast<f32>(bitcast<u32>(y) & 0xfffff000u);
+        let q_low = q - q_high;
+        let y_low = y - y_high;
+        let rest = (((x - q_high * y_high) - q_high * y_low) - q_low * y_high) - q_low * y_low;
+        return q + rest / y;
     }
     return div_far(x, y);
 }
@@ -160,12 +165,15 @@ fn rsqrt_f32(x: f32) -> f32 {
         calls: &[],
         text: "
 fn sqrt_f32(x: f32) -> f32 {
-    // As for quotients; numbers whose error would vanish are scaled by a power of 4.
+    // As for quotients. Numbers whose error would vanish are scaled by a power of 4.
     let bits = bitcast<u32>(x);
     let is_small = bits < 0x20000000u;
     let scaled = select(x, x * 0x1p80f, is_small);
     let s = sqrt(scaled);
-    let corrected = s + fma(-s, s, scaled) * (0.5f / s);
+    let high = bitcast<f32>(bitcast<u32>(s) & 0xfffff000u);
+    let low = s - high;
+    let rest = ((scaled - high * high) - 2.0f * high * low) - low * low;
+    let corrected = s + rest * (0.5f / s);
     let result = select(corrected, corrected * 0x1p-40f, is_small);
     let edge = select(x, bitcast<f32>(0x7fc00000u | (bits & 1u)), bits > 0x80000000u);
     return select(result, edge, bits >= 0x7f800000u || bits == 0u);
@@ -316,6 +324,29 @@ fn min_f64(x: f64, y: f64) -> f64 {
         text: "
 fn sign_f64(x: f64) -> f64 {
     return select(select(x, 1.0lf, x > 0.0lf), -1.0lf, x < 0.0lf);
+}
+",
+    },
+    Function {
+        name: "trunc_f64",
+        calls: &[],
+        text: "
+fn trunc_f64(x: f64) -> f64 {
+    return select(floor(x), ceil(x), x < 0.0lf);
+}
+",
+    },
+    Function {
+        name: "round_f64",
+        calls: &[],
+        text: "
+fn round_f64(x: f64) -> f64 {
+    let size = abs(x);
+    let below = floor(size);
+    let rest = size - below;
+    let is_odd = floor(below * 0.5lf) * 2.0lf != below;
+    let rounded = select(below, below + 1.0lf, rest > 0.5lf || (rest == 0.5lf && is_odd));
+    return select(select(rounded, -rounded, x < 0.0lf), x, x == 0.0lf);
 }
 ",
     },

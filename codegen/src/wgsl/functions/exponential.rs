@@ -34,9 +34,11 @@ fn scale(m: f32, k: i32) -> f32 {
 fn exp_parts(x: f32) -> vec2<f32> {
     // m and k of e^x = m * 2^k, for |x| <= 104.
     let k = round(x * 1.4426950408889634f);
-    let r = fma(-k, 1.4286068e-6f, fma(-k, 0.69314575f, x));
+    let first = fma(-k, 0.69314575f, x);
+    let second = k * 1.4286068e-6f;
+    let r = first - second;
     let p = fma(fma(fma(fma(0.001395147f, r, 0.008369036f), r, 0.04166619f), r, 0.16666518f), r, 0.5f);
-    return vec2<f32>(1.0f + fma(r * r, p, r), k);
+    return vec2<f32>(1.0f + (first + fma(r * r, p, -second)), k);
 }
 ",
     },

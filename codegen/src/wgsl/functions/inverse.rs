@@ -99,10 +99,15 @@ fn atan_f32(x: f32) -> f32 {
         calls: &["angle", "from_bits", "is_nan_f32", "with_sign_of"],
         text: "
 fn atan2_f32(y: f32, x: f32) -> f32 {
+    // Both scaled alike, so that neither their sum overflows nor their products vanish. Large ones are by integers: a compiler may factor
+    // a multiplication out of the sum.
     let largest = max(abs(y), abs(x));
-    let factor = select(select(1.0f, 0x1p-30f, largest > 0x1p100f), 0x1p60f, largest < 0x1p-60f);
-    let rise = abs(y) * factor;
-    let run = abs(x) * factor;
+    let factor = select(1.0f, 0x1p60f, largest < 0x1p-60f);
+    let steps = select(0u, 30u << 23u, largest > 0x1p100f);
+    let rise_bits = bitcast<u32>(abs(y) * factor);
+    let run_bits = bitcast<u32>(abs(x) * factor);
+    let rise = bitcast<f32>(select(select(0u, rise_bits - steps, rise_bits >= steps), rise_bits, rise_bits == 0x7f800000u));
+    let run = bitcast<f32>(select(select(0u, run_bits - steps, run_bits >= steps), run_bits, run_bits == 0x7f800000u));
     let is_zero = ((bitcast<u32>(x) | bitcast<u32>(y)) & 0x7fffffffu) == 0u;
     let both_infinite = (bitcast<u32>(x) & bitcast<u32>(y) & 0x7f800000u) == 0x7f800000u;
     var turn = select(angle(rise, run), 0.0f, is_zero);

@@ -169,28 +169,49 @@ fn atanh_f32(x: f32) -> f32 {
 ",
     },
     Function {
+        name: "log2_eighths",
+        calls: &[],
+        text: "
+fn log2_eighths(n: i32) -> vec2<f32> {
+    // log2(n / 8) in two parts, the first a multiple of 2^-12.
+    switch n {
+        case 6: { return vec2<f32>(-0.4150390625f, 1.5632212e-6f); }
+        case 7: { return vec2<f32>(-0.192626953125f, -1.8124818e-5f); }
+        case 9: { return vec2<f32>(0.169921875f, 3.1264424e-6f); }
+        case 10: { return vec2<f32>(0.322021484375f, -9.338949e-5f); }
+        case 11: { return vec2<f32>(0.45947265625f, -4.1037612e-5f); }
+        default: { return vec2<f32>(0.0f, 0.0f); }
+    }
+}
+",
+    },
+    Function {
         name: "pow_f32",
-        calls: &["exp2_fraction", "from_bits", "is_nan_f32", "log_split", "scale"],
+        calls: &["exp2_fraction", "from_bits", "is_nan_f32", "log2_eighths", "log_split", "scale"],
         text: "
 fn pow_f32(x: f32, y: f32) -> f32 {
     let base = abs(x);
-    // log2 of the base in two parts, the first of 12 bits: e + log2(m), and ln m = 2 atanh(f / (m + 1)).
+    // log2 of the base in two parts, the first of 12 bits. m is c (1 + d) with c = eighths / 8 near it, and ln(1 + d) = 2 atanh(s) with
+    // s = (m - c) / (m + c), small enough for two terms and a bit, in two parts as well.
     let parts = log_split(base);
-    let f = parts.x;
-    let below = f + 2.0f;
+    let eighths = round(fma(parts.x, 8.0f, 8.0f));
+    let c = log2_eighths(i32(eighths));
+    let over = parts.x - (eighths * 0.125f - 1.0f);
+    let below = over + eighths * 0.25f;
     let below_high = bitcast<f32>(bitcast<u32>(below) & 0xfffff000u);
-    let below_low = f - (below_high - 2.0f);
-    let s = f / below;
+    let below_low = over - (below_high - eighths * 0.25f);
+    let s = over / below;
     let s_high = bitcast<f32>(bitcast<u32>(s) & 0xfffff000u);
-    let s_low = ((f - s_high * below_high) - s_high * below_low) / below;
+    let s_low = ((over - s_high * below_high) - s_high * below_low) / below;
     let square = s * s;
-    let tail = s * square * fma(fma(fma(0.23669441f, square, 0.2853203f), square, 0.40000436f), square, 0.6666666f);
+    let tail = s * square * fma(fma(0.28571429f, square, 0.4f), square, 0.6666667f);
     let ln_high = s_high + s_high;
     let ln_low = (s_low + s_low) + tail;
     let first = ln_high * 1.4423828f;
-    let rest = fma(ln_high, 0.0003122284f, ln_low * 1.4426950408889634f);
-    let log_high = bitcast<f32>(bitcast<u32>(parts.y + (first + rest)) & 0xfffff000u);
-    let log_low = ((parts.y - log_high) + first) + rest;
+    let rest = fma(ln_high, 0.0003122284f, ln_low * 1.4426950408889634f) + c.y;
+    let whole = parts.y + c.x;
+    let log_high = bitcast<f32>(bitcast<u32>(whole + (first + rest)) & 0xfffff000u);
+    let log_low = ((whole - log_high) + first) + rest;
     // Times y, which is as good as infinite beyond 2^40.
     let limited = clamp(y, -0x1p40f, 0x1p40f);
     let y_high = bitcast<f32>(bitcast<u32>(limited) & 0xfffff000u);

@@ -118,7 +118,10 @@ fn cos_near(high: f32, low: f32) -> f32 {
     let r = high + low;
     let square = r * r;
     let p = fma(fma(2.4463501e-5f, square, -0.0013887652f), square, 0.041666653f);
-    return fma(square, -0.5f, 1.0f) + square * square * p;
+    // The square of a multiple of 2^-11 is exact, and so is what it leaves of 1.
+    let near = round(r * 2048.0f) * 0.00048828125f;
+    let rest = (high - near) + low;
+    return (1.0f - 0.5f * near * near) + (square * square * p - rest * fma(0.5f, rest, near));
 }
 ",
     },
