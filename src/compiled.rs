@@ -264,7 +264,31 @@ pub fn compile<'a>(program: impl Into<Program<'a>>, device: &Device) -> Result<E
     executable(graph, &Options { customs, ..Options::default() }, device)
 }
 
-/// [`compile`] with options.
+/// [`compile`] with options: what is fused, what may be overwritten, limits and budgets.
+///
+/// # Errors
+///
+/// As [`compile`]; K0704 where a budget of bytes cannot be kept.
+///
+/// ```
+/// use kiln::passes::Fusion;
+/// use kiln::prelude::*;
+/// let captured = CaptureDevice::new(Backend::Cpu).capture_scope(|scope| {
+///     scope.input("x", DType::F32, [3]).exp().sqrt()
+/// })?;
+/// let options = kiln::Options { fusion: Fusion::Off, ..kiln::Options::default() };
+/// let executable = kiln::compile_with(&captured, &options, &Device::cpu())?;
+/// assert_eq!(executable.plan().unwrap().launches().count(), 2);
+/// # Ok::<(), kiln::Error>(())
+/// ```
+pub fn compile_with<'a>(program: impl Into<Program<'a>>, options: &Options, device: &Device) -> Result<Executable> {
+    let Program { graph, customs } = program.into();
+    let mut options = options.clone();
+    options.customs.join(&customs)?;
+    executable(graph, &options, device)
+}
+
+/// [`compile_with`] of a graph whose custom ops the options know.
 pub(crate) fn executable(graph: &Graph, options: &Options, device: &Device) -> Result<Executable> {
     let elsewhere = |ty: &TensorType| ty.backend != device.backend();
     if let Some(node) = graph.nodes.iter().find(|node| node.types.iter().any(elsewhere)) {
@@ -284,7 +308,11 @@ pub(crate) fn executable(graph: &Graph, options: &Options, device: &Device) -> R
             let plan = plan(graph, options).map_err(ours)?;
             Ok(Executable::with_customs(plan, &options.customs, device).map_err(|errors| errors.map(ours))?)
         }
-        backend @ (Backend::Wgpu | Backend::Cuda) => Err(kiln_runtime::unsupported(backend).into()),
+        #[cfg(feature = "wgpu")]
+        Backend::Wgpu => crate::gpu::executable(graph, options, device),
+        #[cfg(not(feature = "wgpu"))]
+        backend @ Backend::Wgpu => Err(kiln_runtime::unsupported(backend).into()),
+        backend @ Backend::Cuda => Err(kiln_runtime::unsupported(backend).into()),
     }
 }
 

@@ -6,7 +6,8 @@ use kiln_ir::{Backend, Code, Diagnostic, Diagnostics, Graph, HostData};
 use kiln_passes::{Options, compile};
 use kiln_runtime::{Argument, Array, Device, Executable};
 
-use crate::Report;
+use crate::compiled::executable;
+use crate::{Error, Report};
 
 /// What a run of a graph gave.
 #[derive(Clone, Debug)]
@@ -95,8 +96,8 @@ fn prepared(graph: &Graph) -> Result<(Executable, Device), Diagnostics> {
         return Ok((Executable::reference(graph.clone(), &device), device));
     }
     let device = Device::of(backends.first().copied().unwrap_or(Backend::Cpu))?;
-    let plan = compile(graph, &Options::default())?;
-    Ok((Executable::new(plan, &device)?, device))
+    let executable = executable(graph, &Options::default(), &device).map_err(Error::into_diagnostics)?;
+    Ok((executable, device))
 }
 
 /// The data of each input, in order. All that does not fit is reported.

@@ -23,6 +23,8 @@ pub mod errors;
 mod feed;
 pub mod files;
 mod finite;
+#[cfg(feature = "wgpu")]
+mod gpu;
 pub mod graph_file;
 pub mod graph_run;
 mod jit;
@@ -47,7 +49,7 @@ struct CustomOpsPage;
 struct ReportPage;
 
 pub use cache::CacheStatistics;
-pub use compiled::{Program, compile};
+pub use compiled::{Program, compile, compile_with};
 pub use error::{Error, Result, explain, main, render, render_colored};
 pub use feed::Feed;
 pub use jit::{Jit, jit};

@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use crate::DType;
-
 /// A backend, a plain closed enum. A device's ordinal is no part of it: that belongs to an `Array` and to a compiled step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Backend {
@@ -38,24 +36,6 @@ impl Backend {
             Backend::Cpu => "cpu",
             Backend::Wgpu => "wgpu",
             Backend::Cuda => "cuda",
-        }
-    }
-}
-
-impl Backend {
-    /// Whether there are tensors of this dtype on the backend. WGSL has neither 64-bit numbers nor `bf16`.
-    ///
-    /// ```
-    /// use kiln_ir::{Backend, DType};
-    /// assert!(Backend::Cuda.has(DType::F64) && !Backend::Wgpu.has(DType::F64));
-    /// ```
-    pub const fn has(self, dtype: DType) -> bool {
-        match self {
-            Backend::NdArray | Backend::Cpu | Backend::Cuda => true,
-            Backend::Wgpu => match dtype {
-                DType::F64 | DType::I64 | DType::BF16 => false,
-                DType::F32 | DType::F16 | DType::I8 | DType::U8 | DType::I32 | DType::U32 | DType::Bool => true,
-            },
         }
     }
 }

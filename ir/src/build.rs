@@ -116,7 +116,7 @@ impl GraphBuilder {
     ///
     /// # Errors
     ///
-    /// K0202 for any other value, K0601 where the backend lacks the dtype.
+    /// K0202 for any other value.
     pub fn place(&mut self, value: Value, backend: Backend) -> Result<(), Diagnostic> {
         let node = self.node(value);
         let used = self.nodes.iter().any(|user| user.operands.contains(&value));

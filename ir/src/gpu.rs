@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use crate::DType;
 use crate::kernel::BufferIndex;
 
 /// What a GPU offers: features that texts may use, and limits that they must keep. All sizes are in bytes unless they say otherwise.
@@ -67,6 +68,23 @@ impl GpuTarget {
         workgroup_memory: 16 << 10,
         workgroups: 65_535,
     };
+
+    /// Whether kernels can compute with a dtype. Numbers of 16 and 8 bits are there on every device, packed in words where it has no such type;
+    /// numbers of 64 bits only where the device has them.
+    ///
+    /// ```
+    /// use kiln_ir::{DType, gpu::GpuTarget};
+    /// assert!(GpuTarget::WEBGPU.has(DType::BF16) && !GpuTarget::WEBGPU.has(DType::F64));
+    /// ```
+    pub fn has(&self, dtype: DType) -> bool {
+        match dtype {
+            DType::F64 => self.f64.is_present(),
+            DType::I64 => self.i64.is_present(),
+            DType::F32 | DType::F16 | DType::BF16 | DType::I8 | DType::U8 | DType::I32 | DType::U32 | DType::Bool => {
+                true
+            }
+        }
+    }
 }
 
 /// A kernel's texts for one target: dispatches that run one after the other, each after all writes of those before it.

@@ -1,6 +1,7 @@
 //! What a user or a device may decide about compilation.
 
 use kiln_ir::CustomOps;
+use kiln_ir::gpu::GpuTarget;
 
 /// How to compile a graph.
 #[derive(Clone, Debug)]
@@ -87,6 +88,43 @@ impl Limits {
             row_count: 16,
             small: 1 << 15,
             buffer_bytes: isize::MAX as usize,
+        }
+    }
+
+    /// A GPU's: what its kernels may bind, and enough rows that every processor of a large one has some.
+    ///
+    /// ```
+    /// use kiln_ir::gpu::GpuTarget;
+    /// use kiln_passes::Limits;
+    /// assert_eq!(Limits::gpu(&GpuTarget::WEBGPU).buffers, 8);
+    /// ```
+    pub fn gpu(target: &GpuTarget) -> Limits {
+        let bindings = target.bindings as usize;
+        let bytes = target.binding_bytes.min(target.buffer_bytes);
+        Limits {
+            instructions: 512,
+            buffers: bindings.min(64),
+            horizontal_buffers: bindings.min(256),
+            horizontal_bytes: 1 << 20,
+            row_elements: 1 << 16,
+            row_count: 64,
+            small: 1 << 15,
+            buffer_bytes: usize::try_from(bytes).unwrap_or(usize::MAX),
+        }
+    }
+
+    /// What keeps to both.
+    #[must_use]
+    pub fn within(self, other: &Limits) -> Limits {
+        Limits {
+            instructions: self.instructions.min(other.instructions),
+            buffers: self.buffers.min(other.buffers),
+            horizontal_buffers: self.horizontal_buffers.min(other.horizontal_buffers),
+            horizontal_bytes: self.horizontal_bytes.min(other.horizontal_bytes),
+            row_elements: self.row_elements.min(other.row_elements),
+            row_count: self.row_count.max(other.row_count),
+            small: self.small.min(other.small),
+            buffer_bytes: self.buffer_bytes.min(other.buffer_bytes),
         }
     }
 }

@@ -11,7 +11,9 @@ use std::sync::Arc;
 
 use kiln_ir::{Code, DType, Diagnostic, HostData, Kind, Literal, Loc, Result, Shape, TensorType};
 
-use crate::buffer::{Contents, OutOfMemory, Storage};
+use crate::buffer::Contents;
+use crate::memory::Memory;
+use crate::pool::OutOfMemory;
 use crate::{Device, Element};
 
 pub use from::IntoArray;
@@ -29,7 +31,7 @@ pub use from::IntoArray;
 /// ```
 #[derive(Clone)]
 pub struct Array {
-    storage: Arc<Storage>,
+    storage: Arc<Memory>,
     ty: TensorType,
     device: Device,
     condition: Condition,
@@ -114,7 +116,7 @@ impl Array {
     #[track_caller]
     fn filled(device: &Device, ty: TensorType, fill: impl FnOnce(&mut [u8])) -> Result<Array> {
         let mut storage = Array::memory(device, &ty, Contents::Any)?;
-        fill(storage.bytes_mut());
+        storage.fill(ty.num_bytes(), fill);
         Ok(Array::from_storage(device, ty, storage))
     }
 
@@ -125,19 +127,19 @@ impl Array {
     }
 
     #[track_caller]
-    fn memory(device: &Device, ty: &TensorType, contents: Contents) -> Result<Storage> {
+    fn memory(device: &Device, ty: &TensorType, contents: Contents) -> Result<Memory> {
         let bytes = ty.shape.checked_num_elements().and_then(|elements| elements.checked_mul(ty.dtype.size()));
-        let storage = device.pool().acquire(bytes.unwrap_or(usize::MAX), contents);
+        let storage = device.acquire(bytes.unwrap_or(usize::MAX), contents);
         // A closure has no caller but its own line.
         let loc = Loc::caller();
         Ok(storage.map_err(|refused| out_of_memory(ty, refused).at(loc))?)
     }
 
-    pub(crate) fn from_storage(device: &Device, ty: TensorType, storage: Storage) -> Array {
+    pub(crate) fn from_storage(device: &Device, ty: TensorType, storage: Memory) -> Array {
         Array::from_shared(device, ty, Arc::new(storage))
     }
 
-    pub(crate) fn from_shared(device: &Device, ty: TensorType, storage: Arc<Storage>) -> Array {
+    pub(crate) fn from_shared(device: &Device, ty: TensorType, storage: Arc<Memory>) -> Array {
         Array { storage, ty, device: device.clone(), condition: Condition::Whole }
     }
 
@@ -148,15 +150,15 @@ impl Array {
     }
 
     /// What stands in the place of an array that a run has written over before it failed.
-    pub(crate) fn lost(device: &Device, ty: TensorType, remains: Storage) -> Array {
+    pub(crate) fn lost(device: &Device, ty: TensorType, remains: Memory) -> Array {
         Array { condition: Condition::Lost, ..Array::from_storage(device, ty, remains) }
     }
 
-    pub(crate) fn storage(&self) -> &Arc<Storage> {
+    pub(crate) fn storage(&self) -> &Arc<Memory> {
         &self.storage
     }
 
-    pub(crate) fn into_storage(self) -> Arc<Storage> {
+    pub(crate) fn into_storage(self) -> Arc<Memory> {
         self.storage
     }
 
@@ -180,9 +182,9 @@ impl Array {
         &self.device
     }
 
-    /// Whether a step that failed half-way has destroyed the contents; reading them is K0703.
+    /// Whether a step that failed half-way has destroyed the contents (reading them is K0703), or its device is at fault (K0702).
     pub fn is_lost(&self) -> bool {
-        self.condition == Condition::Lost
+        self.condition == Condition::Lost || self.device.is_broken()
     }
 
     /// Whether both are handles to the same memory.
@@ -190,21 +192,33 @@ impl Array {
         Arc::ptr_eq(&self.storage, &other.storage)
     }
 
-    /// The little-endian bytes, row-major.
+    /// The little-endian bytes, row-major. What lies on a GPU is brought to the host at the first reading.
     ///
     /// # Errors
     ///
-    /// K0703 where the array [is lost](Array::is_lost).
+    /// K0703 where the array [is lost](Array::is_lost), K0702 where its device is at fault.
     #[track_caller]
     pub fn bytes(&self) -> Result<&[u8]> {
         match self.condition {
-            Condition::Whole => Ok(self.storage.bytes()),
+            Condition::Whole => {
+                Ok(self.device.healthy().and_then(|()| self.storage.read()).map_err(|fault| fault.at(Loc::caller()))?)
+            }
             Condition::Lost => Err(Diagnostic::new(Code::K0703, "state was lost in a device fault")
                 .at(Loc::caller())
                 .label("a step that updated this array in place broke off before its end")
                 .help("load a checkpoint, or keep a clone of the state across the step")
                 .into()),
         }
+    }
+
+    /// Has the bytes brought to the host, so that reading them afterwards does not wait. Where nobody may wait, in a page of a browser, this is
+    /// how an array on a GPU is read; elsewhere it is done by reading.
+    ///
+    /// # Errors
+    ///
+    /// K0702 where the device is at fault.
+    pub async fn fetch(&self) -> Result<()> {
+        Ok(self.storage.fetch().await?)
     }
 
     /// The elements, row-major.

@@ -3,10 +3,16 @@
 use std::fmt;
 use std::sync::Arc;
 
-use kiln_ir::{Backend, Code, Diagnostic};
+use kiln_ir::gpu::GpuTarget;
+use kiln_ir::{Backend, Code, Diagnostic, Result};
 
 use crate::Ceilings;
-use crate::buffer::{Pool, PoolStatistics};
+use crate::buffer::{Contents, HostPool};
+use crate::fault::Health;
+use crate::memory::Memory;
+use crate::pool::{OutOfMemory, PoolStatistics};
+#[cfg(feature = "wgpu")]
+use crate::wgpu::{Adapter, Gpu, GpuStorage, WgpuOptions};
 
 /// Where arrays live and plans run; a cheap handle, `clone` shares.
 ///
@@ -25,21 +31,65 @@ pub struct Device(Arc<Inner>);
 struct Inner {
     backend: Backend,
     ordinal: usize,
-    pool: Arc<Pool>,
+    home: Home,
+}
+
+/// What stands behind a device.
+enum Home {
+    /// Memory of the host.
+    Host { pool: Arc<HostPool>, health: Health },
+    /// A GPU.
+    #[cfg(feature = "wgpu")]
+    Wgpu(Arc<Gpu>),
 }
 
 impl Device {
     /// The CPU, by fused native kernels.
     pub fn cpu() -> Device {
-        Device::with(Backend::Cpu)
+        Device::host(Backend::Cpu)
     }
 
     /// The reference interpreter: op by op on host arrays, slow and by the book.
     pub fn reference() -> Device {
-        Device::with(Backend::NdArray)
+        Device::host(Backend::NdArray)
     }
 
-    /// The first device of a backend. K0208 where this build or machine has none.
+    /// The best GPU that wgpu finds: through Vulkan, Metal or DX12. A driver that computes on the CPU counts, if there is nothing else. As long
+    /// as a handle to it lives, opening it again gives the same device.
+    ///
+    /// # Errors
+    ///
+    /// K0208 without the feature `wgpu`, K0708 where nothing is found, K0702 where it does not open.
+    ///
+    /// ```no_run
+    /// use kiln_runtime::{Array, Device};
+    /// let device = Device::wgpu()?;
+    /// let array = Array::new(&device, [1.0f32, 2.0])?;
+    /// assert_eq!(array.to_vec::<f32>()?, [1.0, 2.0]);
+    /// # Ok::<(), kiln_ir::Diagnostics>(())
+    /// ```
+    #[track_caller]
+    pub fn wgpu() -> Result<Device, Diagnostic> {
+        Device::nth(Backend::Wgpu, 0)
+    }
+
+    /// A GPU by its number among [`Adapter::all`], with as much of it as `options` say. Errors as [`Device::wgpu`].
+    #[cfg(all(feature = "wgpu", not(target_arch = "wasm32")))]
+    #[track_caller]
+    pub fn wgpu_with(options: WgpuOptions) -> Result<Device, Diagnostic> {
+        let loc = kiln_ir::Loc::caller();
+        pollster::block_on(Device::open_wgpu(options)).map_err(|diagnostic| diagnostic.at(loc))
+    }
+
+    /// [`Device::wgpu_with`] for those who may not wait. Errors as [`Device::wgpu`].
+    #[cfg(feature = "wgpu")]
+    pub async fn open_wgpu(options: WgpuOptions) -> Result<Device, Diagnostic> {
+        let ordinal = options.ordinal;
+        let gpu = Gpu::open(options).await?;
+        Ok(Device(Arc::new(Inner { backend: Backend::Wgpu, ordinal, home: Home::Wgpu(gpu) })))
+    }
+
+    /// The first device of a backend. K0208 where this build has none, K0708 where this machine has none.
     ///
     /// ```
     /// use kiln_ir::{Backend, Code};
@@ -48,15 +98,39 @@ impl Device {
     /// assert_eq!(Device::of(Backend::Cuda).unwrap_err().code, Code::K0208);
     /// # Ok::<(), kiln_ir::Diagnostic>(())
     /// ```
+    #[track_caller]
     pub fn of(backend: Backend) -> Result<Device, Diagnostic> {
+        Device::nth(backend, 0)
+    }
+
+    /// A device of a backend by its number, from 0. K0208 where this build has none, K0708 where this machine has none of that number; it lists
+    /// those that there are.
+    ///
+    /// ```
+    /// use kiln_ir::{Backend, Code};
+    /// use kiln_runtime::Device;
+    /// let error = Device::nth(Backend::Cpu, 1).unwrap_err();
+    /// assert_eq!(error.code, Code::K0708);
+    /// ```
+    #[track_caller]
+    pub fn nth(backend: Backend, ordinal: usize) -> Result<Device, Diagnostic> {
+        let loc = kiln_ir::Loc::caller();
         match backend {
-            Backend::NdArray | Backend::Cpu => Ok(Device::with(backend)),
-            Backend::Wgpu | Backend::Cuda => Err(unsupported(backend)),
+            Backend::NdArray | Backend::Cpu if ordinal == 0 => Ok(Device::host(backend)),
+            Backend::NdArray | Backend::Cpu => {
+                Err(missing(backend.keyword(), ordinal, &["this machine's processor".to_owned()]).at(loc))
+            }
+            #[cfg(all(feature = "wgpu", not(target_arch = "wasm32")))]
+            Backend::Wgpu => Device::wgpu_with(WgpuOptions { ordinal, ..WgpuOptions::default() }),
+            #[cfg(not(all(feature = "wgpu", not(target_arch = "wasm32"))))]
+            Backend::Wgpu => Err(unsupported(backend).at(loc)),
+            Backend::Cuda => Err(unsupported(backend).at(loc)),
         }
     }
 
-    fn with(backend: Backend) -> Device {
-        Device(Arc::new(Inner { backend, ordinal: 0, pool: Pool::new() }))
+    fn host(backend: Backend) -> Device {
+        let home = Home::Host { pool: HostPool::new(), health: Health::default() };
+        Device(Arc::new(Inner { backend, ordinal: 0, home }))
     }
 
     /// Its backend.
@@ -71,22 +145,38 @@ impl Device {
 
     /// How much memory it holds and how it came by it.
     pub fn memory(&self) -> PoolStatistics {
-        self.0.pool.statistics()
+        match &self.0.home {
+            Home::Host { pool, .. } => pool.statistics(),
+            #[cfg(feature = "wgpu")]
+            Home::Wgpu(gpu) => gpu.pool.statistics(),
+        }
     }
 
     /// Gives memory that is kept for reuse back to the system.
     pub fn clear_cache(&self) {
-        self.0.pool.clear();
+        match &self.0.home {
+            Home::Host { pool, .. } => pool.clear(),
+            #[cfg(feature = "wgpu")]
+            Home::Wgpu(gpu) => gpu.pool.clear(),
+        }
     }
 
-    /// Sets how many bytes may be kept for reuse; half of the machine's memory at the start.
+    /// Sets how many bytes may be kept for reuse; half of the machine's memory at the start (of a GPU's, all that it has).
     pub fn set_cache_limit(&self, bytes: usize) {
-        self.0.pool.set_cache_limit(bytes);
+        match &self.0.home {
+            Home::Host { pool, .. } => pool.set_cache_limit(bytes),
+            #[cfg(feature = "wgpu")]
+            Home::Wgpu(gpu) => gpu.pool.set_cache_limit(bytes),
+        }
     }
 
-    /// Sets how many bytes may be in use and kept together; all of the machine's memory at the start. Beyond it K0704 is raised.
+    /// Sets how many bytes may be in use and kept together; all of the machine's (or GPU's) memory at the start. Beyond it K0704 is raised.
     pub fn set_memory_limit(&self, bytes: usize) {
-        self.0.pool.set_limit(bytes);
+        match &self.0.home {
+            Home::Host { pool, .. } => pool.set_limit(bytes),
+            #[cfg(feature = "wgpu")]
+            Home::Wgpu(gpu) => gpu.pool.set_limit(bytes),
+        }
     }
 
     /// How fast it copies and multiplies at best. Measured at the first call of the process, which takes about a tenth of a second; `None` for
@@ -99,16 +189,109 @@ impl Device {
     }
 
     /// Waits until all work on the device is done. Calls on the CPU return when they are.
-    pub fn synchronize(&self) {}
-
-    pub(crate) fn pool(&self) -> &Arc<Pool> {
-        &self.0.pool
+    ///
+    /// # Errors
+    ///
+    /// K0702 where something went wrong on the device.
+    pub fn synchronize(&self) -> Result<()> {
+        #[cfg(feature = "wgpu")]
+        if let Home::Wgpu(gpu) = &self.0.home {
+            gpu.wait();
+        }
+        Ok(self.healthy()?)
     }
+
+    /// What kernels may use of a GPU; `None` for devices that are none.
+    pub fn target(&self) -> Option<&GpuTarget> {
+        match &self.0.home {
+            Home::Host { .. } => None,
+            #[cfg(feature = "wgpu")]
+            Home::Wgpu(gpu) => Some(gpu.target()),
+        }
+    }
+
+    /// The hardware behind a wgpu device; `None` for any other.
+    #[cfg(feature = "wgpu")]
+    pub fn adapter(&self) -> Option<&Adapter> {
+        self.gpu().map(|gpu| gpu.adapter())
+    }
+
+    /// Has the device tell of a fault, as its driver would: for tests of what a program does then. It stays broken, as after a real one.
+    ///
+    /// ```
+    /// use kiln_ir::Code;
+    /// use kiln_runtime::{Array, Device};
+    /// let device = Device::cpu();
+    /// let array = Array::new(&device, 1.0f32)?;
+    /// device.fail("the driver was reset");
+    /// assert_eq!(array.item::<f32>().unwrap_err()[0].code, Code::K0702);
+    /// # Ok::<(), kiln_ir::Diagnostics>(())
+    /// ```
+    pub fn fail(&self, what: &str) {
+        self.health().fail(what);
+    }
+
+    fn health(&self) -> &Health {
+        match &self.0.home {
+            Home::Host { health, .. } => health,
+            #[cfg(feature = "wgpu")]
+            Home::Wgpu(gpu) => &gpu.health,
+        }
+    }
+
+    /// K0702 once something went wrong on it.
+    pub(crate) fn healthy(&self) -> Result<(), Diagnostic> {
+        self.health().check()
+    }
+
+    /// Whether something went wrong on it.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.health().is_broken()
+    }
+
+    /// A plan is handed over; what goes wrong from now on is told with its name.
+    pub(crate) fn begin(&self, plan: &str) {
+        self.health().begin(plan);
+    }
+
+    /// Memory for a tensor.
+    pub(crate) fn acquire(&self, bytes: usize, contents: Contents) -> Result<Memory, OutOfMemory> {
+        match &self.0.home {
+            Home::Host { pool, .. } => pool.acquire(bytes, contents).map(Memory::Host),
+            #[cfg(feature = "wgpu")]
+            Home::Wgpu(gpu) => GpuStorage::new(gpu, bytes, contents).map(Memory::Wgpu),
+        }
+    }
+
+    /// The GPU behind it.
+    #[cfg(feature = "wgpu")]
+    pub(crate) fn gpu(&self) -> Option<&Arc<Gpu>> {
+        match &self.0.home {
+            Home::Host { .. } => None,
+            Home::Wgpu(gpu) => Some(gpu),
+        }
+    }
+}
+
+/// K0708: there is no device of this number.
+pub(crate) fn missing(backend: &str, ordinal: usize, found: &[String]) -> Diagnostic {
+    let found = match found {
+        [] => "no device at all was found: is a driver installed (Vulkan, Metal or DX12)?".to_owned(),
+        found => {
+            let lines = found.iter().enumerate().map(|(ordinal, name)| format!("{backend}:{ordinal} is {name}"));
+            format!("found: {}", lines.collect::<Vec<_>>().join("; "))
+        }
+    };
+    Diagnostic::new(Code::K0708, format!("no such device: {backend}:{ordinal}")).help(found)
 }
 
 /// The backends on which something can run here.
 pub fn available() -> &'static [Backend] {
-    &[Backend::NdArray, Backend::Cpu]
+    if cfg!(feature = "wgpu") {
+        &[Backend::NdArray, Backend::Cpu, Backend::Wgpu]
+    } else {
+        &[Backend::NdArray, Backend::Cpu]
+    }
 }
 
 /// K0208: nothing runs on this backend here; lists what does.
@@ -121,7 +304,13 @@ pub fn unsupported(backend: Backend) -> Diagnostic {
 
 impl PartialEq for Device {
     fn eq(&self, other: &Device) -> bool {
-        self.backend() == other.backend() && self.ordinal() == other.ordinal()
+        match (&self.0.home, &other.0.home) {
+            (Home::Host { .. }, Home::Host { .. }) => self.backend() == other.backend(),
+            #[cfg(feature = "wgpu")]
+            (Home::Wgpu(own), Home::Wgpu(other)) => Arc::ptr_eq(own, other),
+            #[cfg(feature = "wgpu")]
+            (Home::Host { .. }, Home::Wgpu(_)) | (Home::Wgpu(_), Home::Host { .. }) => false,
+        }
     }
 }
 

@@ -13,6 +13,9 @@
 
 mod check;
 mod custom;
+#[cfg(feature = "wgpu")]
+mod gpu;
+mod host;
 mod layout;
 mod memory;
 mod signature;
@@ -20,8 +23,9 @@ mod signature;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use kiln_ir::gpu::GpuProgram;
 use kiln_ir::plan::Plan;
 use kiln_ir::{Code, CustomOps, Diagnostic, Diagnostics, Graph, HostData, Result, TensorType};
 
@@ -151,8 +155,19 @@ impl Executable {
 
     /// [`Executable::new`] of a plan that runs custom ops' own kernels. K0209 names one that is not among `customs`.
     pub fn with_customs(plan: Plan, customs: &CustomOps, device: &Device) -> Result<Executable> {
+        Executable::with_programs(plan, &[], customs, device)
+    }
+
+    /// [`Executable::with_customs`] for a backend that runs texts: one program for each launch of the plan, in order.
+    pub fn with_programs(
+        plan: Plan,
+        programs: &[Arc<GpuProgram>],
+        customs: &CustomOps,
+        device: &Device,
+    ) -> Result<Executable> {
         match plan.backend {
             kiln_ir::Backend::Cpu => {}
+            kiln_ir::Backend::Wgpu if cfg!(feature = "wgpu") => {}
             kiln_ir::Backend::Wgpu | kiln_ir::Backend::Cuda | kiln_ir::Backend::NdArray => {
                 return Err(crate::unsupported(plan.backend).into());
             }
@@ -162,7 +177,8 @@ impl Executable {
             return Err(Diagnostic::new(Code::K0208, "unsupported dispatch backend").label(told).into());
         }
         let signature = Signature::new(plan.inputs.clone(), plan.outputs.clone());
-        Ok(Executable::with(device, signature, Executed::Plan(Box::new(Program::new(plan, customs, device)?))))
+        let program = Program::new(plan, programs, customs, device)?;
+        Ok(Executable::with(device, signature, Executed::Plan(Box::new(program))))
     }
 
     /// Runs a graph by the reference interpreter instead: slow, and the definition of what is right.
@@ -249,7 +265,7 @@ impl Executable {
             return Err(RunError { diagnostics, arguments });
         }
         let (results, copied) = match &self.code {
-            Executed::Plan(program) => program.run(arguments, &self.device, |_| {})?,
+            Executed::Plan(program) => program.run(arguments, &self.device, &mut |_| {})?,
             Executed::Reference(program) => match self.interpret(&program.0, &program.1, &arguments) {
                 Ok(results) => (results, Vec::new()),
                 Err(diagnostics) => return Err(RunError { diagnostics, arguments }),
@@ -270,13 +286,7 @@ impl Executable {
         if let Err(diagnostics) = self.signature.check(&arguments, &self.device) {
             return Err(RunError { diagnostics, arguments });
         }
-        let mut done = Vec::with_capacity(program.plan().steps.len());
-        let mut begun = None;
-        // Arguments are bound before the first step begins; that is no kernel's time.
-        let (results, copied) = program.run(arguments, &self.device, |moment| match moment {
-            Moment::Begun => begun = Some(Instant::now()),
-            Moment::Done => done.push(begun.map(|begun| begun.elapsed()).unwrap_or_default()),
-        })?;
+        let (results, copied, done) = program.run_timed(arguments, &self.device)?;
         self.count(&copied);
         Ok((results, done))
     }

@@ -11,12 +11,19 @@ mod custom;
 mod device;
 mod element;
 mod executor;
+mod fault;
+mod memory;
+mod pool;
 pub mod reference;
+#[cfg(feature = "wgpu")]
+mod wgpu;
 
 pub use array::{Array, IntoArray};
-pub use buffer::PoolStatistics;
 pub use ceiling::Ceilings;
 pub use custom::run_cpu_function;
 pub use device::{Device, available, unsupported};
 pub use element::Element;
 pub use executor::{Argument, Executable, RunError, RunStatistics};
+pub use pool::PoolStatistics;
+#[cfg(feature = "wgpu")]
+pub use wgpu::{Adapter, WgpuLimits, WgpuOptions};

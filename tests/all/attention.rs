@@ -16,7 +16,7 @@ use kiln_passes::{Options, compile};
 use kiln_runtime::reference::evaluate;
 use rayon::ThreadPoolBuilder;
 
-use crate::cpu::Compiled;
+use crate::compiled::Compiled;
 use kiln_runtime::reference::tolerance::agree;
 
 pub(crate) fn capture<R: Tree<Tensor>>(body: impl FnOnce(&Scope) -> R) -> CapturedGraph {

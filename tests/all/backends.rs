@@ -66,11 +66,6 @@ fn k0202_what_is_computed_or_used_is_not_declared_elsewhere() {
 }
 
 #[test]
-fn k0601_an_argument_is_declared_where_its_dtype_is_lacking() {
-    assert_eq!(codes(|scope| drop(scope.input("x", DType::F64, [3]).on(Backend::Wgpu))), [Code::K0601]);
-}
-
-#[test]
 fn a_graph_mixes_backends_through_transfers_alone() {
     let captured = cpu()
         .capture_scope(|scope| {

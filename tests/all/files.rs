@@ -11,6 +11,7 @@ use kiln::random::Random;
 use kiln::{Code, Element};
 
 use crate::jit::devices;
+use crate::under_test::device;
 
 /// A file of this test alone, removed at its end.
 struct Scratch(PathBuf);
@@ -53,7 +54,7 @@ fn a_training_state_comes_back_whole_and_goes_on_the_same() {
 }
 
 fn round_trip<T: Element>(elements: &[T]) {
-    let device = Device::cpu();
+    let device = device();
     let array = Array::from_slice(&device, elements, [elements.len(), 1]).unwrap();
     let scratch = Scratch::new(&format!("{}.safetensors", T::DTYPE));
     save(&scratch.0, &array).unwrap();
@@ -81,7 +82,7 @@ fn every_element_type_is_kept() {
 
 #[test]
 fn a_checkpoint_of_another_tree_names_every_difference() {
-    let device = Device::cpu();
+    let device = device();
     let scratch = Scratch::new("other.safetensors");
     let zeros = |extent: usize| Array::zeros(&device, DType::F32, [extent]).unwrap();
     save(&scratch.0, &vec![zeros(2), zeros(3)]).unwrap();
@@ -95,7 +96,7 @@ fn a_checkpoint_of_another_tree_names_every_difference() {
 
 #[test]
 fn missing_and_foreign_files_are_told_apart() {
-    let array = Array::zeros(&Device::cpu(), DType::F32, [1]).unwrap();
+    let array = Array::zeros(&device(), DType::F32, [1]).unwrap();
     let scratch = Scratch::new("foreign.safetensors");
     assert_eq!(load(&scratch.0, &array).unwrap_err().codes(), [Code::K1001]);
     std::fs::write(&scratch.0, "not a tensor in sight").unwrap();

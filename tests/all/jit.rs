@@ -6,8 +6,10 @@ use std::sync::{Arc, Barrier, Mutex};
 use kiln::prelude::*;
 use kiln::{Code, Options};
 
+use crate::under_test::device;
+
 pub(crate) fn devices() -> [Device; 2] {
-    [Device::cpu(), Device::reference()]
+    [device(), Device::reference()]
 }
 
 fn floats(array: &Array) -> Vec<f32> {
@@ -121,7 +123,7 @@ fn the_cache_is_bounded_and_evicted_captures_come_back_right() {
 
 #[test]
 fn memory_stays_flat_over_many_lengths() {
-    let device = Device::cpu();
+    let device = device();
     let sum = jit(&device, |x: Tensor| (x * 2.0).sum(0)).cache_limit(8);
     let mut live = Vec::new();
     for length in 1..=400usize {
@@ -133,7 +135,7 @@ fn memory_stays_flat_over_many_lengths() {
 
 #[test]
 fn an_unused_argument_is_part_of_the_signature_and_named_in_the_miss() {
-    let device = Device::cpu();
+    let device = device();
     let double = jit(&device, |(x, _y): (Tensor, Tensor)| x * 2.0);
     let x = row(&device, &[1.5]);
     for length in [4, 6, 8] {
@@ -175,7 +177,7 @@ fn every_kind_of_number_can_be_fed() {
 
 #[test]
 fn plain_data_is_compiled_in_and_recaptured_when_it_changes() {
-    let device = Device::cpu();
+    let device = device();
     let scale = jit(&device, |(x, times): (Tensor, f32)| x * f64::from(times));
     let x = row(&device, &[2.0]);
     assert_eq!(floats(&scale.call((&x, 3.0)).unwrap()), [6.0]);
@@ -221,7 +223,7 @@ fn results_are_never_overwritten_by_later_calls() {
 
 #[test]
 fn a_ticket_that_escapes_is_refused_by_name() {
-    let device = Device::cpu();
+    let device = device();
     let escaped = Mutex::new(Vec::new());
     let add = jit(&device, |(x, y): (Tensor, Tensor)| {
         let z = x + y;
@@ -255,7 +257,7 @@ fn nested_functions_of_plain_arguments_capture_their_own_branch() {
 
 #[test]
 fn captures_on_several_threads_do_not_meet() {
-    let device = Device::cpu();
+    let device = device();
     let slow = || {
         let slow = jit(&device, |x: Tensor| {
             let y = &x + 1.0;
@@ -281,7 +283,7 @@ fn captures_on_several_threads_do_not_meet() {
 
 #[test]
 fn one_function_first_called_from_eight_threads_gives_one_value() {
-    let device = Device::cpu();
+    let device = device();
     let captures = AtomicUsize::new(0);
     let square = jit(&device, |x: Tensor| {
         captures.fetch_add(1, Ordering::Relaxed);
@@ -359,7 +361,7 @@ fn one_array_passed_twice_is_two_parameters() {
 
 #[test]
 fn constants_closed_over_are_freed_with_their_function() {
-    let device = Device::cpu();
+    let device = device();
     let start = device.memory().live;
     for i in 0..20 {
         let table = HostData::from_literals(
@@ -447,7 +449,7 @@ fn inputs_and_outputs_made_by_hand_do_not_shift_the_function_s_own() {
 
 #[test]
 fn a_panic_inside_the_closure_leaves_nothing_behind() {
-    let device = Device::cpu();
+    let device = device();
     let panics = AtomicUsize::new(1);
     let f = jit(&device, |x: Tensor| {
         let y = x + 1.0;
@@ -464,8 +466,8 @@ fn a_panic_inside_the_closure_leaves_nothing_behind() {
 
 #[test]
 fn an_array_on_another_device_is_named() {
-    let f = jit(&Device::cpu(), |(x, y): (Tensor, Tensor)| x + y);
-    let here = row(&Device::cpu(), &[1.0]);
+    let f = jit(&device(), |(x, y): (Tensor, Tensor)| x + y);
+    let here = row(&device(), &[1.0]);
     let elsewhere = row(&Device::reference(), &[1.0]);
     let error = f.call((&here, &elsewhere)).unwrap_err();
     assert_eq!(error.codes(), [Code::K0701]);
@@ -474,7 +476,7 @@ fn an_array_on_another_device_is_named() {
 
 #[test]
 fn too_large_a_result_is_out_of_memory_and_the_device_goes_on() {
-    let device = Device::cpu();
+    let device = device();
     let grow = jit(&device, |x: Tensor| x.broadcast_to([1 << 20, 1 << 18]).exp());
     let error = grow.call(1.0).unwrap_err();
     assert_eq!(error.codes(), [Code::K0704]);
@@ -503,7 +505,7 @@ fn taps_are_shown_by_name_and_cost_nothing_when_off() {
         assert_eq!(*seen.lock().unwrap(), expected);
         let off = jit(&device, body);
         assert_eq!(off.call(&x).unwrap().item::<f32>().unwrap(), 8.0);
-        if device == Device::cpu() {
+        if device == device() {
             assert!(off.report().bytes() < on.report().bytes());
         }
     }
@@ -529,7 +531,7 @@ fn the_first_op_that_made_a_nan_is_named_with_its_line() {
 
 #[test]
 fn the_report_tells_what_was_compiled() {
-    let device = Device::cpu();
+    let device = device();
     let f = jit(&device, |(x, w): (Tensor, Tensor)| x.matmul(&w).relu().sum(1) * 3.0).named("forward");
     let x = Array::ones(&device, DType::F32, [4, 8]).unwrap();
     let w = Array::ones(&device, DType::F32, [8, 2]).unwrap();

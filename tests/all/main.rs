@@ -11,9 +11,9 @@ mod budget;
 mod check;
 mod codes;
 mod command;
+mod compiled;
 mod composites;
 mod counts;
-mod cpu;
 mod custom;
 mod data;
 mod documented;
@@ -35,6 +35,7 @@ mod profile;
 mod quantized;
 mod random;
 mod random_cpu;
+mod relaxed;
 mod report;
 mod seven;
 mod shown;
@@ -45,6 +46,7 @@ mod threads;
 mod tracked;
 mod traffic;
 mod transformer;
+mod under_test;
 mod verify;
 
 /// A proptest configuration that draws the same cases in every run: a failure found once is found again. To look further, raise the

@@ -4,6 +4,8 @@ use kiln::prelude::*;
 use kiln_ir::Code;
 use proptest::prelude::*;
 
+use crate::under_test::device;
+
 /// Numbers of all sizes around zero, the same in every run.
 fn numbers(count: usize, seed: u64) -> Vec<f32> {
     let mut state = seed;
@@ -45,7 +47,7 @@ proptest! {
     #[test]
     fn products_of_values_are_exact_on_every_backend(batch in 1usize..3, m in 1usize..40, k in 1usize..90, n in 1usize..40) {
         let (x, w) = ([batch, m, k], [batch, k, n]);
-        for device in [Device::cpu(), Device::reference()] {
+        for device in [device(), Device::reference()] {
             let ((sums, x, w), (floats, scale)) = product(&device, &x, &w);
             let expected = exact(&x.to_vec().unwrap(), &w.to_vec().unwrap(), [batch, m, k, n]);
             prop_assert_eq!(sums.to_vec::<i32>().unwrap(), expected.clone());
@@ -60,13 +62,13 @@ proptest! {
 #[test]
 fn large_products_are_exact_on_all_cores() {
     let (m, k, n) = (130, 517, 101);
-    let ((sums, x, w), _) = product(&Device::cpu(), &[m, k], &[k, n]);
+    let ((sums, x, w), _) = product(&device(), &[m, k], &[k, n]);
     assert_eq!(sums.to_vec::<i32>().unwrap(), exact(&x.to_vec().unwrap(), &w.to_vec().unwrap(), [1, m, k, n]));
 }
 
 /// What comes back after quantization, with the scales.
 fn round_trip(x: &Array, axis: Option<isize>) -> (Vec<f32>, Vec<f32>) {
-    let f = jit(&Device::cpu(), move |x: Tensor| {
+    let f = jit(&device(), move |x: Tensor| {
         let q = axis.map_or_else(|| x.quantize(), |axis| x.quantize_along(axis));
         (q.dequantize(), q.scale)
     });
@@ -76,7 +78,7 @@ fn round_trip(x: &Array, axis: Option<isize>) -> (Vec<f32>, Vec<f32>) {
 
 #[test]
 fn an_element_is_off_by_half_a_scale_at_most() {
-    let device = Device::cpu();
+    let device = device();
     for (shape, seed) in [([7usize, 5], 3), ([64, 3], 4), ([1, 1], 5)] {
         let x = array(&device, &shape, seed);
         for axis in [None, Some(0), Some(1)] {
@@ -95,7 +97,7 @@ fn an_element_is_off_by_half_a_scale_at_most() {
 
 #[test]
 fn channels_of_different_size_lose_less_with_a_scale_each() {
-    let device = Device::cpu();
+    let device = device();
     let sizes = [1000.0f32, 1.0, 0.001];
     let x: Vec<f32> = numbers(60, 6).into_iter().enumerate().map(|(at, x)| x * sizes[at % 3]).collect();
     let array = Array::from_vec(&device, x.clone(), [20, 3]).unwrap();
@@ -109,7 +111,7 @@ fn channels_of_different_size_lose_less_with_a_scale_each() {
 
 #[test]
 fn zeros_and_extremes_keep_their_values() {
-    let device = Device::cpu();
+    let device = device();
     assert_eq!(round_trip(&Array::new(&device, [0.0f32, -0.0]).unwrap(), None), (vec![0.0, 0.0], vec![1.0]));
     let (back, _) = round_trip(&Array::new(&device, [127.0f32, -127.0, 64.0]).unwrap(), None);
     assert_eq!(back, [127.0, -127.0, 64.0]);
@@ -117,7 +119,7 @@ fn zeros_and_extremes_keep_their_values() {
 
 #[test]
 fn quantized_weights_are_kept_and_fed_as_one_argument() {
-    let device = Device::cpu();
+    let device = device();
     let w = jit(&device, |w: Tensor| w.quantize_along(1)).call(array(&device, &[8, 3], 7)).unwrap();
     let f = jit(&device, |(x, w): (Tensor, QTensor<Tensor>)| q_matmul(&x.quantize(), &w));
     let (x, plain) = (array(&device, &[4, 8], 8), array(&device, &[8, 3], 7));

@@ -6,6 +6,7 @@ use kiln::prelude::*;
 use kiln::{Code, Options};
 
 use crate::jit::devices;
+use crate::under_test::device;
 
 fn floats(array: &Array) -> Vec<f32> {
     array.to_vec().unwrap()
@@ -38,7 +39,7 @@ fn every_call_updates_the_state() {
 
 #[test]
 fn a_state_without_other_handles_stays_in_its_memory() {
-    let device = Device::cpu();
+    let device = device();
     let add = step(&device, |w: Tensor, by: Tensor| (w + by, ()));
     let mut w = row(&device, &[0.0; 1000]);
     let place = w.as_slice::<f32>().unwrap().as_ptr();
@@ -63,7 +64,7 @@ fn a_clone_keeps_its_values_and_is_named_in_the_report() {
         add.call(&mut state, 1.0).unwrap();
         assert_eq!(floats(&kept), [1.0; 100]);
         assert_eq!((floats(&state.a), floats(&state.b)), (vec![2.0; 100], vec![-2.0; 100]));
-        if device == Device::cpu() {
+        if device == device() {
             assert_eq!(add.report().copied, [("state.a".to_owned(), 1)]);
         }
     }
@@ -199,7 +200,7 @@ fn a_state_may_change_its_shape() {
 
 #[test]
 fn errors_before_the_launch_leave_the_state_as_it_was() {
-    let device = Device::cpu();
+    let device = device();
     let f = step(&device, |x: Tensor, y: Tensor| {
         let wrong = y.rank() == 2;
         let next = if wrong { x.matmul(&y) } else { &x + 1.0 };
@@ -220,7 +221,7 @@ fn errors_before_the_launch_leave_the_state_as_it_was() {
 
 #[test]
 fn a_lost_state_is_refused_by_name() {
-    let device = Device::cpu();
+    let device = device();
     let f = step(&device, |state: Pair<Tensor>, (): ()| (state, ()));
     let mut state = Pair { a: row(&device, &[1.0]), b: Array::placeholder(&device).unwrap() };
     let error = f.call(&mut state, ()).unwrap_err();
@@ -248,7 +249,7 @@ fn a_value_that_is_not_finite_is_not_committed() {
 
 #[test]
 fn keep_previous_never_writes_over_the_state() {
-    let device = Device::cpu();
+    let device = device();
     let f = step(&device, |x: Tensor, (): ()| (x + 1.0, ())).keep_previous();
     let mut x = row(&device, &[1.0; 100]);
     let place = x.as_slice::<f32>().unwrap().as_ptr();
@@ -275,7 +276,7 @@ fn donated_memory_may_change_its_rank() {
 
 #[test]
 fn a_warm_step_asks_the_system_for_no_memory() {
-    let device = Device::cpu();
+    let device = device();
     let train = step(&device, |(w, sgd): (Tensor, Sgd<Tensor>), (x, lr): (Tensor, Tensor)| {
         let (loss, gradient) = value_and_grad(&w, |w| x.matmul(w).tanh().square().mean(..));
         (sgd.step(w, gradient, &lr), loss)
@@ -296,7 +297,7 @@ fn a_warm_step_asks_the_system_for_no_memory() {
 
 #[test]
 fn evaluation_in_a_loop_keeps_memory_flat() {
-    let device = Device::cpu();
+    let device = device();
     let evaluate = jit(&device, |(w, b, x): (Tensor, Tensor, Tensor)| (x.matmul(&w) + b).relu());
     let w = Array::ones(&device, DType::F32, [16, 16]).unwrap();
     let b = Array::ones(&device, DType::F32, [16]).unwrap();
@@ -313,7 +314,7 @@ fn evaluation_in_a_loop_keeps_memory_flat() {
 
 #[test]
 fn a_part_taken_from_a_large_array_does_not_keep_it() {
-    let device = Device::cpu();
+    let device = device();
     let take = jit(&device, |(x, rows): (Tensor, Tensor)| x.take(0, &rows));
     let big = Array::ones(&device, DType::F32, [1000, 100]).unwrap();
     let rows = Array::new(&device, [1i32, 500, 999]).unwrap();
@@ -326,7 +327,7 @@ fn a_part_taken_from_a_large_array_does_not_keep_it() {
 
 #[test]
 fn calls_between_other_allocations_read_what_they_are_given() {
-    let device = Device::cpu();
+    let device = device();
     let f = jit(&device, |x: Tensor| x * 2.0 + 1.0);
     let first = row(&device, &[1.0, 2.0]);
     assert_eq!(floats(&f.call(&first).unwrap()), [3.0, 5.0]);
@@ -380,7 +381,7 @@ fn sixteen_bit_weights_keep_wide_moments() {
 
 #[test]
 fn memory_reuse_changes_no_bit_on_any_replay() {
-    let device = Device::cpu();
+    let device = device();
     let run = |reuse: Reuse| {
         let train = step(&device, |w: Tensor, x: Tensor| {
             let losses = |w: &Tensor| (x.permute([0, 2, 3, 1]) * w).tanh().square().sum([1, 2, 3]);
@@ -423,7 +424,7 @@ fn reading_between_steps_changes_no_bit() {
 
 #[test]
 fn only_the_leaves_that_were_shared_are_named() {
-    let device = Device::cpu();
+    let device = device();
     let f = step(&device, |state: (Pair<Tensor>, Tensor), (): ()| {
         let (Pair { a, b }, c) = state;
         ((Pair { a: a + 1.0, b: b + 1.0 }, c + 1.0), ())

@@ -18,11 +18,9 @@ fn every_op() -> Config {
     }
 }
 
-/// Every op on every backend, on dtypes that all have.
+/// Every op on every backend.
 fn every_backend() -> Config {
-    let had = |dtype: &DType| Backend::ALL.iter().all(|backend| backend.has(*dtype));
-    let dtypes = DType::ALL.into_iter().filter(had).collect();
-    Config { dtypes, backends: Backend::ALL.to_vec(), ..every_op() }
+    Config { backends: Backend::ALL.to_vec(), ..every_op() }
 }
 
 /// Reads a text whose large constants are those of a graph.

@@ -6,7 +6,7 @@ use kiln_passes::Options;
 use kiln_runtime::reference::evaluate;
 use rayon::ThreadPoolBuilder;
 
-use crate::cpu::Compiled;
+use crate::compiled::Compiled;
 use kiln_runtime::reference::tolerance::agree;
 
 /// What a pool of so many threads makes of it.

@@ -6,6 +6,7 @@ use kiln_capture::{CaptureDevice, Gradients, Scope, Tensor, concat, stack, value
 use kiln_ir::{Backend, Code, DType, Op};
 
 use crate::shown::{cpu, report, shown};
+use crate::under_test::device;
 
 #[track_caller]
 fn f32s<const N: usize>(scope: &Scope, name: &str, shape: [usize; N]) -> Tensor {
@@ -20,7 +21,7 @@ fn codes(body: impl FnOnce(&Scope)) -> Vec<Code> {
 /// What a function of one tensor gives at some numbers, the same on the reference and on the CPU.
 #[track_caller]
 fn at<const N: usize>(numbers: [f32; N], function: impl Fn(Tensor) -> Tensor) -> Vec<f32> {
-    let [reference, cpu] = [Device::reference(), Device::cpu()].map(|device| {
+    let [reference, cpu] = [Device::reference(), device()].map(|device| {
         let x = Array::new(&device, numbers).expect("there is memory");
         jit(&device, &function).call(&x).expect("it runs").to_vec::<f32>().expect("floats")
     });
@@ -262,7 +263,7 @@ fn tracking_follows_floats_through_ops() {
 
 #[test]
 fn tracking_leaves_no_trace_in_the_type_or_in_the_compiled_graph() {
-    let device = Device::cpu();
+    let device = device();
     let kernels = |body: fn(Tensor) -> Tensor| {
         let f = jit(&device, body);
         f.call(Array::new(&device, [1.0f32, 2.0]).unwrap()).unwrap();

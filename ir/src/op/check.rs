@@ -93,22 +93,6 @@ pub(super) fn rank(op: &Op, what: &str, wanted: usize, got: usize) -> Result<(),
         .label(format!("{what} of `{}` has the wrong rank", op.name())))
 }
 
-/// A dtype that the backend has (K0601).
-pub(super) fn supported(op: &Op, ty: &TensorType) -> Result<(), Diagnostic> {
-    if ty.backend.has(ty.dtype) {
-        return Ok(());
-    }
-    let had: Vec<&str> = DType::ALL.iter().filter(|&&dtype| ty.backend.has(dtype)).map(|dtype| dtype.name()).collect();
-    Err(Diagnostic::new(Code::K0601, format!("{} is not supported by {}", ty.dtype, ty.backend))
-        .in_op(op.name())
-        .label(format!("the result of `{}` is {ty}", op.name()))
-        .help(format!(
-            "{} has {}: cast to one of them, or compute this on another backend",
-            ty.backend,
-            had.join(", ")
-        )))
-}
-
 /// A result whose bytes can be counted (K0310).
 pub(super) fn size(op: &Op, ty: &TensorType) -> Result<(), Diagnostic> {
     let bytes = ty.shape.checked_num_elements().and_then(|n| n.checked_mul(ty.dtype.size()));

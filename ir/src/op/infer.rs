@@ -35,7 +35,6 @@ pub fn infer(op: &Op, operands: &[&TensorType]) -> Result<Types, Diagnostic> {
         None => diagnostic.in_op(op.name()),
     })?;
     for ty in &types {
-        check::supported(op, ty)?;
         check::size(op, ty)?;
     }
     Ok(types)

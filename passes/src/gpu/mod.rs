@@ -11,7 +11,35 @@ mod scatter;
 
 use kiln_ir::gpu::{GpuTarget, Schedule};
 use kiln_ir::kernel::Kernel;
-use kiln_ir::{Code, Diagnostic};
+use kiln_ir::{Code, DType, Diagnostic, Graph};
+
+/// Whether a device has the dtypes of a graph. K0601 for the first node of which it has not.
+///
+/// ```
+/// use kiln_ir::gpu::GpuTarget;
+/// use kiln_ir::{Backend, Code, DType, GraphBuilder, Loc, TensorType};
+/// let mut b = GraphBuilder::new("f");
+/// let x = b.input("x", TensorType::new(DType::F64, [3], Backend::Wgpu), Loc::Unknown)?;
+/// let error = kiln_passes::gpu::check(&b.finish([("x", x)])?, &GpuTarget::WEBGPU).unwrap_err();
+/// assert_eq!(error.code, Code::K0601);
+/// # Ok::<(), kiln_ir::Diagnostic>(())
+/// ```
+pub fn check(graph: &Graph, target: &GpuTarget) -> Result<(), Diagnostic> {
+    for node in &graph.nodes {
+        let Some(ty) = node.types.iter().find(|ty| !target.has(ty.dtype)) else { continue };
+        let had = DType::ALL.iter().filter(|&&dtype| target.has(dtype)).map(|dtype| dtype.name());
+        let had: Vec<&str> = had.collect();
+        return Err(Diagnostic::new(
+            Code::K0601,
+            format!("{} is not supported by this device of {}", ty.dtype, ty.backend),
+        )
+        .at(node.loc)
+        .in_op(node.op.name())
+        .label(format!("the result of `{}` is {ty}", node.op.name()))
+        .help(format!("it has {}: cast to one of them, or compute this on another backend", had.join(", "))));
+    }
+    Ok(())
+}
 
 /// How a kernel is spread over a device that offers `target`.
 ///

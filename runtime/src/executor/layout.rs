@@ -1,43 +1,42 @@
 //! A plan made ready: kernels prepared, constants placed, every buffer's place in memory known up to the addresses of one run.
 //!
-//! One run takes one block of memory for all slots and one for each result, writes the table of addresses, and walks the steps. What
-//! must hold of a plan is checked once, before (K0901): then a run only follows it.
+//! One run takes memory for slots and for each result, and hands all of it to the engine of its backend, which walks the steps. What must hold
+//! of a plan is checked once, before (K0901): then a run only follows it.
 
 use std::collections::HashMap;
-use std::ptr::NonNull;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use kiln_ir::kernel::{Access, Kernel};
-use kiln_ir::plan::{BufferId, Launch, Plan, PlanBuffer, Source, Step};
+use kiln_ir::gpu::GpuProgram;
+use kiln_ir::kernel::Access;
+use kiln_ir::plan::{BufferId, Plan, PlanBuffer, Source, Step};
 use kiln_ir::{CustomOps, Diagnostic, Result};
-use smallvec::SmallVec;
 
 use super::check::check;
-use super::custom::CustomStep;
+#[cfg(feature = "wgpu")]
+use super::gpu::GpuEngine;
+use super::host::HostEngine;
 use super::memory::out_of_memory;
 use super::{Argument, Moment, RunError};
-use crate::buffer::{ALIGNMENT, Contents, OutOfMemory, Storage};
-use crate::cpu::{Prepared, RawBuffer};
+use crate::buffer::Contents;
+use crate::memory::Memory;
+use crate::pool::OutOfMemory;
 use crate::{Array, Device};
 
 /// A plan with everything that can be decided before its first run.
 pub(super) struct Program {
     plan: Plan,
-    kernels: Vec<Prepared>,
-    steps: Vec<Action>,
-    /// Places of slots in the block that a run takes for all of them.
-    slots: Vec<usize>,
-    slots_bytes: usize,
+    engine: Engine,
     /// Memory of the plan's constants, by buffer.
-    constants: HashMap<usize, Arc<Storage>>,
+    constants: HashMap<usize, Arc<Memory>>,
     outputs: Vec<OutputPlace>,
 }
 
-/// A step with its kernel found.
-enum Action {
-    Launch { kernel: usize, buffers: SmallVec<[usize; 8]> },
-    Custom(Box<CustomStep>),
-    Copy { from: usize, to: usize },
+/// What runs the steps.
+enum Engine {
+    Host(HostEngine),
+    #[cfg(feature = "wgpu")]
+    Wgpu(Box<GpuEngine>),
 }
 
 /// Where the memory of a result may come from.
@@ -62,15 +61,27 @@ enum Start {
 }
 
 impl Program {
-    pub(super) fn new(plan: Plan, customs: &CustomOps, device: &Device) -> Result<Program> {
+    /// Of a plan; `programs` are the texts of its launches, in order, where its backend runs texts.
+    pub(super) fn new(
+        plan: Plan,
+        programs: &[Arc<GpuProgram>],
+        customs: &CustomOps,
+        device: &Device,
+    ) -> Result<Program> {
         check(&plan)?;
-        let mut kernels = Kernels::default();
-        let steps = plan.steps.iter().map(|step| kernels.action(step, customs));
-        let steps = steps.collect::<Result<_, Diagnostic>>()?;
-        let (slots, slots_bytes) = place_slots(&plan)?;
+        #[cfg(feature = "wgpu")]
+        let engine = match device.gpu() {
+            Some(gpu) => Engine::Wgpu(Box::new(GpuEngine::new(&plan, programs, gpu)?)),
+            None => Engine::Host(HostEngine::new(&plan, customs)?),
+        };
+        #[cfg(not(feature = "wgpu"))]
+        let engine = {
+            let _ = programs;
+            Engine::Host(HostEngine::new(&plan, customs)?)
+        };
         let constants = place_constants(&plan, device)?;
         let outputs = place_outputs(&plan);
-        Ok(Program { kernels: kernels.prepared, steps, slots, slots_bytes, constants, outputs, plan })
+        Ok(Program { engine, constants, outputs, plan })
     }
 
     pub(super) fn plan(&self) -> &Plan {
@@ -80,7 +91,11 @@ impl Program {
     /// How many distinct kernels were prepared.
     #[cfg(test)]
     pub(super) fn num_kernels(&self) -> usize {
-        self.kernels.len()
+        match &self.engine {
+            Engine::Host(engine) => engine.num_kernels(),
+            #[cfg(feature = "wgpu")]
+            Engine::Wgpu(engine) => engine.num_kernels(),
+        }
     }
 
     /// Runs with checked arguments. Gives the results and the donated arguments whose memory could not be taken. `tell` hears
@@ -89,42 +104,96 @@ impl Program {
         &self,
         arguments: Vec<Argument>,
         device: &Device,
-        tell: impl FnMut(Moment),
+        tell: &mut dyn FnMut(Moment),
     ) -> std::result::Result<(Vec<Array>, Vec<usize>), RunError> {
+        let mut ready = self.make_ready(arguments, device)?;
+        device.begin(&self.plan.name);
+        let walked = match &self.engine {
+            Engine::Host(engine) => engine.run(self, &mut ready, tell),
+            #[cfg(feature = "wgpu")]
+            Engine::Wgpu(engine) => {
+                tell(Moment::Begun);
+                let walked = engine.run(self, &mut ready);
+                // The device works on while the caller goes on: to him the steps are done.
+                self.plan.steps.iter().for_each(|_| tell(Moment::Done));
+                walked
+            }
+        };
+        if let Err((step, diagnostic)) = walked {
+            return Err(self.broken_off(step, diagnostic, ready, device));
+        }
+        Ok(self.results(ready, device))
+    }
+
+    /// [`Program::run`] that also gives when each step was done, from the start of the first: on a GPU the run is waited for.
+    pub(super) fn run_timed(
+        &self,
+        arguments: Vec<Argument>,
+        device: &Device,
+    ) -> std::result::Result<(Vec<Array>, Vec<usize>, Vec<Duration>), RunError> {
+        #[cfg(feature = "wgpu")]
+        if let Engine::Wgpu(engine) = &self.engine {
+            let mut ready = self.make_ready(arguments, device)?;
+            device.begin(&self.plan.name);
+            return match engine.run_timed(self, &mut ready) {
+                Ok(done) => {
+                    let (results, copied) = self.results(ready, device);
+                    Ok((results, copied, done))
+                }
+                Err((step, diagnostic)) => Err(self.broken_off(step, diagnostic, ready, device)),
+            };
+        }
+        let mut done = Vec::with_capacity(self.plan.steps.len());
+        let mut begun = None;
+        // Arguments are bound before the first step begins; that is no kernel's time.
+        let (results, copied) = self.run(arguments, device, &mut |moment| match moment {
+            Moment::Begun => begun = Some(Instant::now()),
+            Moment::Done => done.push(begun.map(|begun: Instant| begun.elapsed()).unwrap_or_default()),
+        })?;
+        Ok((results, copied, done))
+    }
+
+    /// Takes all memory of a run, so that nothing is missing once it has begun, and settles who lends what.
+    fn make_ready(&self, arguments: Vec<Argument>, device: &Device) -> std::result::Result<Ready, RunError> {
         let loans: Vec<bool> = self.outputs.iter().map(|output| is_lent(output, &arguments)).collect();
-        let mut memory = match self.take_memory(&loans, device) {
+        let memory = device.healthy().and_then(|()| self.take_memory(&loans, device));
+        let (slots, mut outputs) = match memory {
             Ok(memory) => memory,
             Err(diagnostic) => return Err(RunError { diagnostics: diagnostic.into(), arguments }),
         };
         let copied = self.refused(&arguments, &loans);
         let donated: Vec<bool> = arguments.iter().map(|argument| matches!(argument, Argument::Donated(_))).collect();
-        let mut inputs: Vec<Option<Arc<Storage>>> =
+        let mut inputs: Vec<Option<Arc<Memory>>> =
             arguments.into_iter().map(|argument| Some(argument.into_array().into_storage())).collect();
-        self.settle_loans(&mut memory, &mut inputs, &loans);
-        let addresses = self.addresses(&mut memory, &inputs);
-        if let Err((step, diagnostic)) = self.walk(&addresses, tell) {
-            return Err(self.broken_off(step, diagnostic, memory, inputs, &donated, device));
-        }
-        Ok((self.results(memory, &inputs, device), copied))
+        let first = self.settle_loans(&mut outputs, &mut inputs, &loans);
+        Ok(Ready { slots, outputs, inputs, first, donated, copied })
     }
 
-    /// Asks for all memory of a run, so that nothing is missing once it has begun.
-    fn take_memory(&self, loans: &[bool], device: &Device) -> Result<Memory, Diagnostic> {
-        let refuse = |what: &str| {
-            let what = what.to_owned();
-            move |refused: OutOfMemory| out_of_memory(&self.plan, &what, refused)
+    /// Memory for slots and for results that have memory of their own.
+    fn take_memory(
+        &self,
+        loans: &[bool],
+        device: &Device,
+    ) -> std::result::Result<(Vec<Memory>, Vec<Option<Memory>>), Diagnostic> {
+        let acquire = |bytes: usize, what: &str| {
+            let acquired = device.acquire(bytes, Contents::Any);
+            acquired.map_err(|refused| out_of_memory(&self.plan, what, refused))
         };
-        let slots = device.pool().acquire(self.slots_bytes, Contents::Any).map_err(refuse("intermediate values"))?;
+        let blocks = match &self.engine {
+            Engine::Host(engine) => engine.blocks(),
+            #[cfg(feature = "wgpu")]
+            Engine::Wgpu(engine) => engine.blocks(),
+        };
+        let slots = blocks.iter().map(|&bytes| acquire(bytes, "intermediate values")).collect::<Result<_, _>>()?;
         let mut outputs = Vec::with_capacity(self.outputs.len());
         for (index, (output, lent)) in self.outputs.iter().zip(loans).enumerate() {
             let own = output.buffer.filter(|_| !lent).map(|buffer| {
                 let bytes = self.plan.buffers[buffer].ty.num_bytes();
-                let what = format!("result `{}`", self.plan.outputs[index].0);
-                device.pool().acquire(bytes, Contents::Any).map_err(refuse(&what))
+                acquire(bytes, &format!("result `{}`", self.plan.outputs[index].0))
             });
             outputs.push(own.transpose()?);
         }
-        Ok(Memory { slots, outputs })
+        Ok((slots, outputs))
     }
 
     /// Donated arguments that a result would have been written into, had they been the last handle.
@@ -134,80 +203,51 @@ impl Program {
         lenders.filter(|&input| matches!(arguments[input], Argument::Donated(_))).collect()
     }
 
-    /// Moves lent memory to the results, and copies arguments that are updated but could not be lent.
-    fn settle_loans(&self, memory: &mut Memory, inputs: &mut [Option<Arc<Storage>>], loans: &[bool]) {
+    /// Moves lent memory to the results. Gives the results that must start as copies of arguments which could not be lent.
+    fn settle_loans(
+        &self,
+        outputs: &mut [Option<Memory>],
+        inputs: &mut [Option<Arc<Memory>>],
+        loans: &[bool],
+    ) -> Vec<(usize, usize)> {
+        let mut first = Vec::new();
         for (index, output) in self.outputs.iter().enumerate() {
             let Some((input, _)) = output.lender else { continue };
             if loans[index] {
                 let lent = inputs[input].take().and_then(Arc::into_inner);
-                memory.outputs[index] = Some(lent.expect("a loan is only made of the last handle"));
-            } else if output.start == Start::Copy
-                && let (Some(to), Some(from)) = (&mut memory.outputs[index], &inputs[input])
-            {
-                to.bytes_mut().copy_from_slice(from.bytes());
+                outputs[index] = Some(lent.expect("a loan is only made of the last handle"));
+            } else if output.start == Start::Copy {
+                first.push((input, index));
             }
+        }
+        first
+    }
+
+    /// Where a buffer of the plan lies in a run with these inputs.
+    pub(super) fn home(&self, buffer: &PlanBuffer, index: usize, inputs: &[Option<Arc<Memory>>]) -> Home {
+        match &buffer.source {
+            Source::Slot(slot) => Home::Slot(*slot),
+            Source::Constant(_) => Home::Constant(index),
+            Source::Output(output) => Home::Output(*output),
+            Source::Input(input) => match (&inputs[*input], buffer.donated_to) {
+                // A kernel that updates the argument itself is given the result's memory, lent or copied.
+                (_, Some(output)) if self.outputs[output].start == Start::Copy => Home::Output(output),
+                (None, Some(output)) => Home::Output(output),
+                (Some(_), _) | (None, None) => Home::Input(*input),
+            },
         }
     }
 
-    /// The address of every buffer in this run.
-    fn addresses(&self, memory: &mut Memory, inputs: &[Option<Arc<Storage>>]) -> Vec<RawBuffer> {
-        let slots = memory.slots.pointer();
-        let outputs: Vec<Option<NonNull<u8>>> =
-            memory.outputs.iter_mut().map(|output| output.as_mut().map(Storage::pointer)).collect();
-        let address = |(index, buffer): (usize, &PlanBuffer)| {
-            let data = match &buffer.source {
-                Source::Slot(slot) => Some(slots.map_addr(|start| start.saturating_add(self.slots[*slot]))),
-                Source::Constant(_) => self.constants.get(&index).map(|constant| constant.shared_pointer()),
-                Source::Output(output) => outputs[*output],
-                Source::Input(input) => match (&inputs[*input], buffer.donated_to) {
-                    // A kernel that updates the argument itself is given the result's memory, lent or copied.
-                    (_, Some(output)) if self.outputs[output].start == Start::Copy => outputs[output],
-                    (Some(storage), _) => Some(storage.shared_pointer()),
-                    (None, Some(output)) => outputs[output],
-                    (None, None) => None,
-                },
-            };
-            let data = data.expect("every buffer of a checked plan has memory").as_ptr();
-            RawBuffer { data, bytes: buffer.ty.num_bytes() }
-        };
-        self.plan.buffers.iter().enumerate().map(address).collect()
-    }
-
-    /// Runs the steps. An error comes with the number of the step that failed.
-    fn walk(
-        &self,
-        addresses: &[RawBuffer],
-        mut tell: impl FnMut(Moment),
-    ) -> std::result::Result<(), (usize, Diagnostic)> {
-        let mut bound: SmallVec<[RawBuffer; 8]> = SmallVec::new();
-        tell(Moment::Begun);
-        for (index, step) in self.steps.iter().enumerate() {
-            match step {
-                Action::Launch { kernel, buffers } => {
-                    bound.clear();
-                    bound.extend(buffers.iter().map(|&buffer| addresses[buffer]));
-                    self.kernels[*kernel].run(&bound);
-                }
-                Action::Custom(step) => step.run(addresses).map_err(|diagnostic| (index, diagnostic))?,
-                Action::Copy { from, to } => copy(addresses[*from], addresses[*to]),
-            }
-            tell(Moment::Done);
-        }
-        Ok(())
+    /// The memory of a constant.
+    pub(super) fn constant(&self, buffer: usize) -> Option<&Memory> {
+        self.constants.get(&buffer).map(|memory| &**memory)
     }
 
     /// The arguments of a run that a step broke off: those whose lent memory was written to are lost, the others as they were.
-    fn broken_off(
-        &self,
-        step: usize,
-        diagnostic: Diagnostic,
-        memory: Memory,
-        inputs: Vec<Option<Arc<Storage>>>,
-        donated: &[bool],
-        device: &Device,
-    ) -> RunError {
-        let mut lent: HashMap<usize, (usize, Storage)> = HashMap::new();
-        for (output, (place, storage)) in self.outputs.iter().zip(memory.outputs).enumerate() {
+    fn broken_off(&self, step: usize, diagnostic: Diagnostic, ready: Ready, device: &Device) -> RunError {
+        let Ready { outputs, inputs, donated, .. } = ready;
+        let mut lent: HashMap<usize, (usize, Memory)> = HashMap::new();
+        for (output, (place, storage)) in self.outputs.iter().zip(outputs).enumerate() {
             if let (Some((input, _)), Some(storage)) = (place.lender, storage) {
                 lent.insert(input, (output, storage));
             }
@@ -254,9 +294,12 @@ impl Program {
         })
     }
 
-    fn results(&self, memory: Memory, inputs: &[Option<Arc<Storage>>], device: &Device) -> Vec<Array> {
-        let outputs: Vec<Option<Arc<Storage>>> =
-            memory.outputs.into_iter().map(|output| output.map(Arc::new)).collect();
+    /// The results, and the donated arguments whose memory could not be taken.
+    fn results(&self, ready: Ready, device: &Device) -> (Vec<Array>, Vec<usize>) {
+        let Ready { slots, outputs, inputs, copied, .. } = ready;
+        // Given back in the order in which the next run will ask for them.
+        slots.into_iter().rev().for_each(drop);
+        let outputs: Vec<Option<Arc<Memory>>> = outputs.into_iter().map(|output| output.map(Arc::new)).collect();
         let result = |(BufferId(id), (_, ty)): (&BufferId, &(Arc<str>, kiln_ir::TensorType))| {
             let buffer = *id as usize;
             let storage = match &self.plan.buffers[buffer].source {
@@ -267,14 +310,35 @@ impl Program {
             };
             Array::from_shared(device, ty.clone(), storage.expect("a checked plan's results have memory"))
         };
-        self.plan.results.iter().zip(&self.plan.outputs).map(result).collect()
+        (self.plan.results.iter().zip(&self.plan.outputs).map(result).collect(), copied)
     }
 }
 
+/// Where a buffer of a plan lies in one run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Home {
+    /// A slot.
+    Slot(usize),
+    /// A constant, by its buffer.
+    Constant(usize),
+    /// A result's memory.
+    Output(usize),
+    /// An argument's.
+    Input(usize),
+}
+
 /// Memory of one run.
-struct Memory {
-    slots: Storage,
-    outputs: Vec<Option<Storage>>,
+pub(super) struct Ready {
+    /// What the engine asked for.
+    pub(super) slots: Vec<Memory>,
+    /// Of results; `None` where a result is another buffer's value.
+    pub(super) outputs: Vec<Option<Memory>>,
+    /// Of arguments; `None` where it was lent to a result.
+    pub(super) inputs: Vec<Option<Arc<Memory>>>,
+    /// Arguments and the results that start as copies of them.
+    pub(super) first: Vec<(usize, usize)>,
+    donated: Vec<bool>,
+    copied: Vec<usize>,
 }
 
 /// Whether a result is written into its lender's memory: the argument was donated and its handle is the last one.
@@ -285,64 +349,15 @@ fn is_lent(output: &OutputPlace, arguments: &[Argument]) -> bool {
     })
 }
 
-fn copy(from: RawBuffer, to: RawBuffer) {
-    if from.data == to.data {
-        return;
-    }
-    // SAFETY: both are buffers of this run with `bytes` bytes each (checked when the plan was), alive until it ends; different buffers
-    // whose lifetimes meet do not overlap, and no kernel runs meanwhile.
-    unsafe { std::ptr::copy_nonoverlapping(from.data, to.data, to.bytes) }
-}
-
-/// Distinct kernels, each prepared once.
-#[derive(Default)]
-struct Kernels {
-    known: HashMap<Arc<Kernel>, usize>,
-    prepared: Vec<Prepared>,
-}
-
-impl Kernels {
-    fn action(&mut self, step: &Step, customs: &CustomOps) -> Result<Action, Diagnostic> {
-        Ok(match step {
-            Step::Copy { from, to } => Action::Copy { from: from.0 as usize, to: to.0 as usize },
-            Step::Launch(launch @ Launch { kernel, buffers, .. }) => {
-                if let Kernel::Custom(kernel) = &**kernel {
-                    return CustomStep::new(kernel, launch, customs).map(|step| Action::Custom(Box::new(step)));
-                }
-                let next = self.prepared.len();
-                let index = *self.known.entry(kernel.clone()).or_insert(next);
-                if index == next {
-                    self.prepared.push(Prepared::new(kernel));
-                }
-                Action::Launch { kernel: index, buffers: buffers.iter().map(|buffer| buffer.0 as usize).collect() }
-            }
-        })
-    }
-}
-
-/// Offsets of the slots in one block, each aligned, and the block's size.
-fn place_slots(plan: &Plan) -> Result<(Vec<usize>, usize)> {
-    let mut offsets = Vec::with_capacity(plan.slots.len());
-    let mut end = 0usize;
-    for &bytes in &plan.slots {
-        offsets.push(end);
-        let next = bytes.checked_next_multiple_of(ALIGNMENT).and_then(|bytes| end.checked_add(bytes));
-        end = next.ok_or_else(|| {
-            let refused = OutOfMemory { asked: usize::MAX, available: isize::MAX as usize };
-            out_of_memory(plan, "intermediate values", refused)
-        })?;
-    }
-    Ok((offsets, end))
-}
-
-fn place_constants(plan: &Plan, device: &Device) -> Result<HashMap<usize, Arc<Storage>>> {
+fn place_constants(plan: &Plan, device: &Device) -> Result<HashMap<usize, Arc<Memory>>> {
     let mut placed = HashMap::new();
     for (index, buffer) in plan.buffers.iter().enumerate() {
         if let Source::Constant(data) = &buffer.source {
-            let acquired = device.pool().acquire(data.bytes().len(), Contents::Any);
-            let mut storage = acquired.map_err(|refused| out_of_memory(plan, "a constant", refused))?;
-            storage.bytes_mut().copy_from_slice(data.bytes());
-            placed.insert(index, Arc::new(storage));
+            let bytes = data.bytes();
+            let acquired = device.acquire(bytes.len(), Contents::Any);
+            let mut memory = acquired.map_err(|refused: OutOfMemory| out_of_memory(plan, "a constant", refused))?;
+            memory.fill(bytes.len(), |to| to.copy_from_slice(bytes));
+            placed.insert(index, Arc::new(memory));
         }
     }
     Ok(placed)

@@ -3,7 +3,7 @@
 use kiln_ir::plan::{Plan, PlanBuffer, Source};
 use kiln_ir::{Code, Diagnostic};
 
-use crate::buffer::OutOfMemory;
+use crate::pool::OutOfMemory;
 
 /// How many of a plan's buffers are named.
 const NAMED: usize = 5;

@@ -6,6 +6,8 @@ use kiln_runtime::{Argument, Array, Device, Executable};
 
 use super::Program;
 
+use crate::under_test::device;
+
 fn executable(program: &Program, options: &Options, device: &Device) -> Executable {
     Executable::new(compile(&program.graph().0, options).unwrap(), device).unwrap()
 }
@@ -26,7 +28,7 @@ fn vector(device: &Device, values: &[f32]) -> Array {
 
 #[test]
 fn u_d3_arguments_may_lie_anywhere_and_die_between_calls() {
-    let device = Device::cpu();
+    let device = device();
     let f = executable(&affine(2), &Options::default(), &device);
     for round in 0..5u8 {
         let mut noise: Vec<Array> = (0..100).map(|_| vector(&device, &[9.0, 9.0])).collect();
@@ -50,7 +52,7 @@ fn u_d3_arguments_may_lie_anywhere_and_die_between_calls() {
 
 #[test]
 fn d1_and_d2_many_calls_hold_no_more_memory_than_a_few() {
-    let device = Device::cpu();
+    let device = device();
     let mut p = Program::new();
     let big = p.counting(&[200, 50]);
     let indices = p.ints(DType::I32, &[10], &[0; 10]);
@@ -82,7 +84,7 @@ fn d1_and_d2_many_calls_hold_no_more_memory_than_a_few() {
 
 #[test]
 fn u_a39_a_long_loop_gives_the_same_bits_however_often_it_is_read() {
-    let device = Device::cpu();
+    let device = device();
     let mut p = Program::new();
     let x = p.vector(&[1.0, 2.0]);
     let scaled = p.scale(x, 1.001);
@@ -116,7 +118,7 @@ fn increment(device: &Device) -> Executable {
 
 #[test]
 fn d5_an_array_given_up_and_lent_in_one_call_is_read_before_it_is_written() {
-    let device = Device::cpu();
+    let device = device();
     let f = increment(&device);
     let a = vector(&device, &[0.0, 1.0]);
     let results = f.run(vec![Argument::Donated(a.clone()), Argument::Borrowed(a)]).unwrap();
@@ -126,7 +128,7 @@ fn d5_an_array_given_up_and_lent_in_one_call_is_read_before_it_is_written() {
 
 #[test]
 fn d5_a_clone_and_a_view_keep_their_values_when_the_array_is_given_up() {
-    let device = Device::cpu();
+    let device = device();
     let f = increment(&device);
     let a = vector(&device, &[0.0, 1.0]);
     let (b, view) = (a.clone(), a.reshape([2, 1]).unwrap());
@@ -140,7 +142,7 @@ fn d5_a_clone_and_a_view_keep_their_values_when_the_array_is_given_up() {
 
 #[test]
 fn d5_a_refused_call_leaves_the_given_up_array_as_it_was() {
-    let device = Device::cpu();
+    let device = device();
     let f = increment(&device);
     let a = vector(&device, &[0.0, 1.0]);
     let wrong = vector(&device, &[0.0]);
@@ -151,7 +153,7 @@ fn d5_a_refused_call_leaves_the_given_up_array_as_it_was() {
 
 #[test]
 fn d9_what_does_not_fit_is_an_error_and_the_next_call_works() {
-    let device = Device::cpu();
+    let device = device();
     let error = Array::zeros(&device, DType::F32, [1 << 20, 1 << 20]).unwrap_err();
     assert_eq!(error.codes(), [Code::K0704]);
 

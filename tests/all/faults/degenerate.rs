@@ -4,7 +4,7 @@ use kiln_ir::{Backend, DType, GraphBuilder, Literal, Loc, ReduceKind, ScalarOp, 
 use kiln_runtime::reference::evaluate;
 
 use super::{INF, NAN, Program, floats};
-use crate::cpu::{Compiled, variants};
+use crate::compiled::{Compiled, variants};
 
 #[test]
 fn b1_infinities_and_nan_are_literals_like_others() {

@@ -5,7 +5,7 @@ use kiln_passes::{Fusion, Options, Reuse, compile};
 use kiln_runtime::reference::evaluate;
 
 use super::{Program, floats};
-use crate::cpu::{Compiled, variants};
+use crate::compiled::{Compiled, variants};
 
 /// The variants with every pair of equally typed argument and output of the same number given up.
 fn donating(pairs: &[(usize, usize)]) -> Vec<(String, Options)> {

@@ -4,7 +4,7 @@ use kiln_ir::{DType, Literal, Op, ScalarOp, Value};
 use kiln_runtime::reference::evaluate;
 
 use super::{Program, ints};
-use crate::cpu::{Compiled, variants};
+use crate::compiled::{Compiled, variants};
 
 fn draw(p: &mut Program, key: Value, stream: u32, count: usize) -> Value {
     p.op(Op::RandomBits { shape: [count].into(), stream }, &[key])

@@ -2,13 +2,15 @@
 
 use kiln_ir::plan::Plan;
 use kiln_ir::{Graph, HostData};
-use kiln_passes::{Fusion, Options, Reuse, compile};
+use kiln_passes::{Fusion, Options, Reuse};
 use kiln_runtime::reference::{Arguments, Walk, run_plan};
 use kiln_runtime::{Argument, Array, Device, Executable};
 
+use crate::relaxed;
+use crate::under_test::device;
+
 /// A graph ready to run.
 pub(crate) struct Compiled {
-    plan: Plan,
     device: Device,
     executable: Executable,
 }
@@ -28,24 +30,32 @@ const SMALL: usize = 4000;
 impl Compiled {
     #[track_caller]
     pub(crate) fn new(graph: &Graph, options: &Options) -> Compiled {
-        let plan = match compile(graph, options) {
-            Ok(plan) => plan,
-            Err(error) => panic!("{error}\nfrom\n{graph}"),
-        };
-        let device = Device::cpu();
-        match Executable::new(plan.clone(), &device) {
-            Ok(executable) => Compiled { plan, device, executable },
-            Err(error) => panic!("{error}\nfrom\n{graph}"),
+        Compiled::unless_refused(graph, options).unwrap_or_else(|| panic!("the device lacks something of\n{graph}"))
+    }
+
+    /// `None` where the backend under test may refuse the graph, and does.
+    #[track_caller]
+    pub(crate) fn unless_refused(graph: &Graph, options: &Options) -> Option<Compiled> {
+        let device = device();
+        let graph = &graph.retarget(device.backend()).expect("a graph moves to any backend");
+        match kiln::compile_with(graph, options, &device) {
+            Ok(executable) => Some(Compiled { device, executable }),
+            Err(error) if error.diagnostics().iter().all(|refusal| relaxed::may_refuse(graph, refusal)) => None,
+            Err(error) => panic!("{error:?}\nfrom\n{graph}"),
         }
     }
 
-    /// Runs on the CPU; the arguments are kept.
+    fn plan(&self) -> &Plan {
+        self.executable.plan().expect("what was compiled has a plan")
+    }
+
+    /// Runs on the device; the arguments are kept.
     #[track_caller]
     pub(crate) fn run(&self, inputs: &[HostData]) -> Vec<HostData> {
         self.call(inputs, Argument::Borrowed)
     }
 
-    /// Runs on the CPU; the arguments are given up.
+    /// Runs on the device; the arguments are given up.
     #[track_caller]
     pub(crate) fn run_donating(&self, inputs: &[HostData]) -> Vec<HostData> {
         self.call(inputs, Argument::Donated)
@@ -56,23 +66,27 @@ impl Compiled {
         let arguments = inputs.iter().map(|data| argument(Array::new(&self.device, data).unwrap())).collect();
         match self.executable.run(arguments) {
             Ok(results) => results.iter().map(|array| array.to_host().unwrap()).collect(),
-            Err(error) => panic!("{error}\nin {:#?}", self.plan),
+            Err(error) => panic!("{error}\nin {:#?}", self.plan()),
         }
     }
 
     /// The results by the definition of plans, where that is quick: with points in either order, arguments kept and given up.
     #[track_caller]
     pub(crate) fn run_by_definition(&self, inputs: &[HostData]) -> Option<Vec<HostData>> {
-        let elements: usize = self.plan.buffers.iter().map(|buffer| buffer.ty.shape.num_elements()).sum();
+        let elements: usize = self.plan().buffers.iter().map(|buffer| buffer.ty.shape.num_elements()).sum();
         if elements > SMALL {
             return None;
         }
-        let run = |walk, arguments| match run_plan(&self.plan, inputs, walk, arguments) {
+        let run = |walk, arguments| match run_plan(self.plan(), inputs, walk, arguments) {
             Ok(results) => results,
-            Err(error) => panic!("{error}\nin {:#?}", self.plan),
+            Err(error) => panic!("{error}\nin {:#?}", self.plan()),
         };
         let forward = run(Walk::Forward, Arguments::Lent);
-        assert!(forward == run(Walk::Backward, Arguments::Donated), "the order of points matters in {:#?}", self.plan);
+        assert!(
+            forward == run(Walk::Backward, Arguments::Donated),
+            "the order of points matters in {:#?}",
+            self.plan()
+        );
         Some(forward)
     }
 }
