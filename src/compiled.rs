@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 use kiln_capture::{Baked, CaptureDevice, CapturedGraph, Notice, Scope, Tensor};
 use kiln_ir::tree::{Hole, Structure, Tree, With};
 use kiln_ir::{Backend, Code, CustomOps, Diagnostic, Graph, Loc, Result as IrResult, TensorType};
-use kiln_passes::{Options, compile as plan};
+use kiln_passes::Options;
 use kiln_runtime::{Array, Device, Executable};
 
 use crate::Result;
 use crate::cache::{Cache, Signature, qualified};
+use crate::dump;
 use crate::finite::Watch;
 use crate::report::Report;
 use crate::reproduce::reproducible;
@@ -121,6 +122,7 @@ impl<T> Compiler<T> {
 
     /// Checks that arrays can be read by this device, and gives their types.
     pub(crate) fn types(&self, arrays: &[&Array], names: impl FnOnce() -> Vec<String>) -> IrResult<Vec<TensorType>> {
+        self.device.check()?;
         let stray = arrays.iter().position(|array| array.is_lost() || *array.device() != self.device);
         match stray {
             None => Ok(arrays.iter().map(|array| array.ty().clone()).collect()),
@@ -290,7 +292,9 @@ pub fn compile_with<'a>(program: impl Into<Program<'a>>, options: &Options, devi
 
 /// [`compile_with`] of a graph whose custom ops the options know.
 pub(crate) fn executable(graph: &Graph, options: &Options, device: &Device) -> Result<Executable> {
-    let elsewhere = |ty: &TensorType| ty.backend != device.backend();
+    // Beside a GPU there is always the CPU.
+    let beside = |backend| backend == Backend::Cpu && device.target().is_some();
+    let elsewhere = |ty: &TensorType| ty.backend != device.backend() && !beside(ty.backend);
     if let Some(node) = graph.nodes.iter().find(|node| node.types.iter().any(elsewhere)) {
         let ty = node.types.iter().find(|&ty| elsewhere(ty)).unwrap_or(&node.types[0]);
         return Err(kiln_runtime::unsupported(ty.backend)
@@ -305,7 +309,7 @@ pub(crate) fn executable(graph: &Graph, options: &Options, device: &Device) -> R
         Backend::NdArray => Ok(Executable::reference_with_customs(graph.clone(), &options.customs, device)),
         Backend::Cpu => {
             let ours = |diagnostic| reproducible(graph, options, diagnostic);
-            let plan = plan(graph, options).map_err(ours)?;
+            let plan = dump::plan(graph, options).map_err(ours)?;
             Ok(Executable::with_customs(plan, &options.customs, device).map_err(|errors| errors.map(ours))?)
         }
         #[cfg(feature = "wgpu")]

@@ -8,10 +8,11 @@ use kiln_ir::gpu::{Binding, Dispatch, GpuMemory, GpuProgram, GpuTarget};
 use kiln_ir::kernel::{CustomKernel, CustomTensor, Kernel};
 use kiln_ir::plan::{Launch, Plan};
 use kiln_ir::{Backend, CustomOps, Diagnostic, Graph, Loc, TensorType};
-use kiln_passes::{Limits, Options, compile, gpu};
+use kiln_passes::{Limits, Options, gpu};
 use kiln_runtime::{Device, Executable};
 
 use crate::Result;
+use crate::dump;
 use crate::reproduce::reproducible;
 
 /// Compiles a graph for a GPU.
@@ -19,8 +20,9 @@ pub(crate) fn executable(graph: &Graph, options: &Options, device: &Device) -> R
     let Some(target) = device.target() else { return Err(kiln_runtime::unsupported(device.backend()).into()) };
     let ours = |diagnostic| reproducible(graph, options, diagnostic);
     gpu::check(graph, target)?;
-    let plan = compile(graph, &fitted(options, target)).map_err(ours)?;
+    let plan = dump::plan(graph, &fitted(options, target)).map_err(ours)?;
     let programs = programs(&plan, &options.customs, target).map_err(ours)?;
+    dump::texts(&programs);
     Ok(Executable::with_programs(plan, &programs, &options.customs, device).map_err(|errors| errors.map(ours))?)
 }
 
@@ -29,17 +31,21 @@ pub(crate) fn fitted(options: &Options, target: &GpuTarget) -> Options {
     Options { limits: options.limits.clone().within(&Limits::gpu(target)), ..options.clone() }
 }
 
-/// The texts of a plan's launches, in order. Equal kernels have one text.
+/// The texts of a plan's launches, in order; none for those on the CPU. Equal kernels have one text.
 ///
 /// Errors: K0209, K0211 for a custom op's text, K0601 and K0603 for what the device does not offer.
 pub(crate) fn programs(
     plan: &Plan,
     customs: &CustomOps,
     target: &GpuTarget,
-) -> std::result::Result<Vec<Arc<GpuProgram>>, Diagnostic> {
+) -> std::result::Result<Vec<Option<Arc<GpuProgram>>>, Diagnostic> {
     let mut known: HashMap<&Kernel, Arc<GpuProgram>> = HashMap::new();
     let mut programs = Vec::new();
     for launch in plan.launches() {
+        if plan.backend_of(launch) == Backend::Cpu {
+            programs.push(None);
+            continue;
+        }
         let kernel: &Kernel = &launch.kernel;
         let program = match known.get(kernel) {
             Some(program) => program.clone(),
@@ -50,7 +56,7 @@ pub(crate) fn programs(
                 program
             }
         };
-        programs.push(program);
+        programs.push(Some(program));
     }
     Ok(programs)
 }

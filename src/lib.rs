@@ -18,6 +18,7 @@ extern crate self as kiln;
 
 mod cache;
 mod compiled;
+mod dump;
 mod error;
 pub mod errors;
 mod feed;

@@ -60,11 +60,11 @@ pub struct Launch {
 pub enum Step {
     /// Run a kernel.
     Launch(Launch),
-    /// Copy a whole buffer: a scatter's target into its result, an argument or constant that is itself an output.
+    /// Copy a whole buffer: a scatter's target into its result, an argument or constant that is itself an output, a value to another backend.
     Copy {
         /// From where.
         from: BufferId,
-        /// To where, of the same type.
+        /// To where, of the same shape and dtype.
         to: BufferId,
     },
 }
@@ -129,6 +129,8 @@ pub enum Blocked {
     Recompute,
     /// The fused kernel would exceed a limit of the device.
     Limit,
+    /// The value crosses from one backend to another.
+    Transfer,
     /// Attention keeps its scores to itself, and something of them is a result of the graph.
     ScoresAreResult,
     /// Attention keeps its weights to itself, and something other than its own gradients reads them.
@@ -141,7 +143,7 @@ pub enum Blocked {
 
 impl Blocked {
     /// Every reason.
-    pub const ALL: [Blocked; 12] = [
+    pub const ALL: [Blocked; 13] = [
         Blocked::Output,
         Blocked::MatMulOperand,
         Blocked::Complete,
@@ -150,6 +152,7 @@ impl Blocked {
         Blocked::Cycle,
         Blocked::Recompute,
         Blocked::Limit,
+        Blocked::Transfer,
         Blocked::ScoresAreResult,
         Blocked::WeightsRead,
         Blocked::SoftmaxAxis,
@@ -167,6 +170,7 @@ impl Blocked {
             Blocked::Cycle => "cycle",
             Blocked::Recompute => "recompute",
             Blocked::Limit => "limit",
+            Blocked::Transfer => "transfer",
             Blocked::ScoresAreResult => "attention-result",
             Blocked::WeightsRead => "attention-read",
             Blocked::SoftmaxAxis => "attention-axis",
@@ -185,6 +189,7 @@ impl Blocked {
             Blocked::Cycle => "would tie two kernels to each other in a circle",
             Blocked::Recompute => "costs too much to compute once for each consumer",
             Blocked::Limit => "would exceed a limit of the device in one kernel",
+            Blocked::Transfer => "crosses from one backend to another",
             Blocked::ScoresAreResult => "is no attention: scores or weights are a result of the graph",
             Blocked::WeightsRead => "is no attention: weights or scores are read by more than it and its gradients",
             Blocked::SoftmaxAxis => "is no attention: the softmax does not run over the keys",
@@ -207,7 +212,7 @@ pub struct Recomputed {
 pub struct Plan {
     /// The graph's name.
     pub name: Arc<str>,
-    /// Where it runs.
+    /// Where it runs; what is on the CPU beside a GPU runs there.
     pub backend: Backend,
     /// Argument names and types.
     pub inputs: Vec<(Arc<str>, TensorType)>,
@@ -248,6 +253,23 @@ impl Plan {
             Source::Input(_) | Source::Slot(_) => false,
         });
         self.slots.iter().sum::<usize>() + owned.map(|buffer| buffer.ty.num_bytes()).sum::<usize>()
+    }
+
+    /// Where a launch runs: the backend of its buffers.
+    pub fn backend_of(&self, launch: &Launch) -> Backend {
+        let buffer = launch.buffers.first().and_then(|id| self.buffers.get(id.0 as usize));
+        buffer.map_or(self.backend, |buffer| buffer.ty.backend)
+    }
+
+    /// Whose memory each slot is.
+    pub fn slot_backends(&self) -> Vec<Backend> {
+        let mut backends = vec![self.backend; self.slots.len()];
+        for buffer in &self.buffers {
+            if let Source::Slot(slot) = buffer.source {
+                backends[slot] = buffer.ty.backend;
+            }
+        }
+        backends
     }
 
     /// The launches, in order.

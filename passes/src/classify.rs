@@ -38,9 +38,9 @@ pub(crate) fn class(op: &Op) -> Class {
         | Op::Concat { .. }
         | Op::StopGradient
         | Op::Mark
-        | Op::Barrier
-        | Op::Transfer(_) => Class::View,
-        Op::MatMul { .. } | Op::Scan { .. } | Op::Scatter { .. } | Op::Custom(_) => Class::Anchor,
+        | Op::Barrier => Class::View,
+        // What only names the backend that a value is on already has gone when anyone asks: the rest moves bytes.
+        Op::MatMul { .. } | Op::Scan { .. } | Op::Scatter { .. } | Op::Custom(_) | Op::Transfer(_) => Class::Anchor,
     }
 }
 

@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use kiln_ir::kernel::{Access, BufferIndex, HorizontalKernel, Kernel, Part};
-use kiln_ir::{Graph, Op, Value};
+use kiln_ir::{Backend, Graph, Op, Value};
 
 use crate::lower::Lowered;
 use crate::memory::{Placed, reads};
@@ -108,6 +108,8 @@ struct Joiner<'a> {
     donor: HashMap<Value, Value>,
     kernels: Vec<Batch>,
     is_loop: Vec<bool>,
+    /// Where each kernel runs.
+    backends: Vec<Option<Backend>>,
     /// Bytes between kernels that live during each kernel, and the most that may.
     live: Vec<u64>,
     most: u64,
@@ -161,8 +163,13 @@ impl<'a> Joiner<'a> {
         });
         let live: Vec<u64> = running.take(placed.len()).collect();
         let most = live.iter().copied().max().unwrap_or(0) + SLACK;
-        let is_loop = placed.iter().map(|placed| matches!(*placed.lowered.kernel, Kernel::Loop(_))).collect();
-        Joiner { options, donor, kernels, is_loop, live, most, open: Vec::new(), order: Vec::new() }
+        let is_loop = placed
+            .iter()
+            .map(|placed| matches!(*placed.lowered.kernel, Kernel::Loop(_)) && placed.transfer(graph).is_none());
+        let is_loop = is_loop.collect();
+        let backend = |placed: &Placed| placed.lowered.values.last().map(|&value| graph.ty(value).backend);
+        let backends = placed.iter().map(backend).collect();
+        Joiner { options, donor, kernels, is_loop, backends, live, most, open: Vec::new(), order: Vec::new() }
     }
 
     /// Puts the next kernel in the order, together with what it takes up.
@@ -201,7 +208,8 @@ impl<'a> Joiner<'a> {
         let (kernel, limits) = (&self.kernels[time], &self.options.limits);
         let adjacent = self.order[batch.at + 1..].iter().all(Vec::is_empty);
         let buffers = batch.reads.len() + batch.writes.len() + kernel.reads.len() + kernel.writes.len();
-        (adjacent || batch.bytes <= limits.horizontal_bytes)
+        self.backends[batch.last] == self.backends[time]
+            && (adjacent || batch.bytes <= limits.horizontal_bytes)
             && kernel.reads.is_disjoint(&batch.over)
             && buffers <= limits.horizontal_buffers
             && self.live[between(batch, time)].iter().all(|&live| live + batch.dying <= self.most)

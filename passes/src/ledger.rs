@@ -72,7 +72,13 @@ pub(crate) fn edges(
                     continue;
                 }
                 // A kernel without points is not launched and reads nothing.
-                let Some(&launch) = launch_of.get(&user) else { continue };
+                let Some(&launch) = launch_of.get(&user) else {
+                    if matches!(graph.node(member.value).op, Op::Transfer(_)) {
+                        edge(*value, Blocked::Transfer, None);
+                        read.insert(*value);
+                    }
+                    continue;
+                };
                 let ends = ends.get_or_insert_with(|| first_readers(graph, roots, member.value));
                 let loc = ends.get(value).copied().unwrap_or(graph.node(member.value).loc);
                 edge(*value, reason(graph, groups, attentions, *value, member.value), Some(Reader { launch, loc }));
@@ -93,6 +99,9 @@ fn reason(graph: &Graph, groups: &Groups, attentions: &Attentions, read: Value, 
     // Where attention was nearly there, that is the reason, whatever else kept the kernels apart.
     if let Some(&missed) = attentions.missed.get(&read) {
         return missed;
+    }
+    if matches!(graph.node(read).op, Op::Transfer(_)) {
+        return Blocked::Transfer;
     }
     match groups.blocked.get(&(read, reader)) {
         Some(&reason) => reason,

@@ -42,7 +42,7 @@ use std::sync::Arc;
 
 use kiln_ir::kernel::Kernel;
 use kiln_ir::plan::Plan;
-use kiln_ir::{Code, Diagnostic, Graph, Op, Value, verify};
+use kiln_ir::{Backend, Code, Diagnostic, Graph, Op, Value, verify};
 
 pub use inline::inline;
 pub use isolate::Isolated;
@@ -84,9 +84,9 @@ fn broke(pass: &str, found: &Diagnostic) -> Diagnostic {
     Diagnostic::new(Code::K0901, format!("internal: pass `{pass}` broke a rule of the IR: {}", found.message))
 }
 
-/// Compiles a graph that lives on one backend.
+/// Compiles a graph that lives on one backend, or on a GPU's and the CPU.
 ///
-/// Errors: K0208 where nodes live on several backends, K0209 for a custom op with neither a body nor a kernel, K0603 for a buffer that the device
+/// Errors: K0208 where nodes live on other backends together, K0209 for a custom op with neither a body nor a kernel, K0603 for a buffer that the device
 /// does not take, K0901 for mistakes of ours.
 ///
 /// ```
@@ -157,7 +157,20 @@ fn lowered(graph: Graph, options: &Options) -> Result<Traced, Diagnostic> {
     if let Some(placed) = options.fault.and_then(|launch| placed.get_mut(launch)) {
         fault::inject(Arc::make_mut(&mut placed.lowered.kernel));
     }
-    launch_of.values_mut().for_each(|launch| *launch = joined[*launch]);
+    // Transfers are steps, and no launches.
+    let mut launches = 0;
+    let numbers = placed.iter().map(|placed| {
+        launches += usize::from(placed.transfer(&graph).is_none());
+        placed.transfer(&graph).is_none().then(|| launches - 1)
+    });
+    let numbers: Vec<Option<usize>> = numbers.collect();
+    launch_of.retain(|_, launch| match numbers[joined[*launch]] {
+        Some(number) => {
+            *launch = number;
+            true
+        }
+        None => false,
+    });
     let (mut plan, bound) = memory::plan(&graph, options, placed);
     plan.ledger = ledger::edges(&graph, &roots, &groups, &attentions, &stored, &launch_of);
     within_limits(&plan, &options.limits)?;
@@ -180,9 +193,13 @@ fn within_limits(plan: &Plan, limits: &Limits) -> Result<(), Diagnostic> {
     .help("compute it in parts, or in a narrower dtype"))
 }
 
+/// A graph lives on one backend, or on a GPU and the CPU beside it.
 fn one_backend(graph: &Graph) -> Result<(), Diagnostic> {
     let backends = graph.backends();
     if backends.len() < 2 {
+        return Ok(());
+    }
+    if backends.len() == 2 && backends.contains(&Backend::Cpu) && !backends.contains(&Backend::NdArray) {
         return Ok(());
     }
     let names: Vec<&str> = backends.iter().map(|backend| backend.name()).collect();

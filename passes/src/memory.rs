@@ -5,6 +5,7 @@
 //! - arguments are never written, except donated ones: there the result is written over the argument, if every other kernel that reads
 //!   the argument has run, and the kernel that writes reads it at most at the very element it then writes;
 //! - in the same way a result may take the slot of a value that dies in its kernel. Then both are one `ReadWrite` buffer of the kernel;
+//! - memory of each backend is its own; a transfer copies from one to another;
 //! - a scatter's result starts as a copy of its target, or takes over the target's place where nothing else reads that.
 
 use std::collections::{HashMap, HashSet};
@@ -12,7 +13,7 @@ use std::sync::Arc;
 
 use kiln_ir::kernel::{Access, AttentionRole, Block, Buffer, BufferIndex, Kernel, LoopKernel, Operation, Stage};
 use kiln_ir::plan::{BufferId, Launch, Plan, PlanBuffer, Source, Step};
-use kiln_ir::{Graph, Loc, Op, Value};
+use kiln_ir::{Backend, Graph, Loc, Op, TensorType, Value};
 
 use crate::lower::Lowered;
 use crate::options::{Options, Reuse};
@@ -30,12 +31,24 @@ pub(crate) struct Placed {
     pub(crate) target: Option<(Value, Value)>,
 }
 
+impl Placed {
+    /// Where it only moves a value to another backend: that value, and what it becomes there.
+    pub(crate) fn transfer(&self, graph: &Graph) -> Option<(Value, Value)> {
+        let to = *self.lowered.values.last()?;
+        let node = graph.node(to);
+        matches!(node.op, Op::Transfer(_)).then(|| (node.operands[0], to))
+    }
+}
+
 /// The plan, and for each launch the values behind its buffers.
 pub(crate) fn plan(graph: &Graph, options: &Options, placed: Vec<Placed>) -> (Plan, Vec<Vec<Bound>>) {
     let mut planner = Planner::new(graph, options, &placed);
     let (mut steps, mut bound) = (Vec::new(), Vec::new());
     for (time, placed) in placed.into_iter().enumerate() {
-        bound.push(planner.step(time, placed, &mut steps));
+        match placed.transfer(graph) {
+            Some((from, to)) => planner.transfer(time, from, to, &mut steps),
+            None => bound.push(planner.step(time, placed, &mut steps)),
+        }
     }
     (planner.finish(steps), bound)
 }
@@ -51,6 +64,8 @@ struct Planner<'a> {
     readers: HashMap<Value, usize>,
     output_of: HashMap<Value, usize>,
     slots: Vec<usize>,
+    /// Whose memory each slot is.
+    backends: Vec<Backend>,
     free: Vec<usize>,
     /// Values whose place is that of another value (a scatter's target made where its result will be).
     alias: HashMap<Value, Value>,
@@ -69,6 +84,7 @@ impl<'a> Planner<'a> {
             readers: HashMap::new(),
             output_of: HashMap::new(),
             slots: Vec::new(),
+            backends: Vec::new(),
             free: Vec::new(),
             alias: HashMap::new(),
             merged: Vec::new(),
@@ -142,6 +158,21 @@ impl<'a> Planner<'a> {
         steps.push(Step::Launch(Launch { kernel, buffers, locs, bytes, flops }));
         self.release(time, &values, target.map(|(_, target)| target));
         bound
+    }
+
+    /// Moves a value to another backend, where it has memory of its own.
+    fn transfer(&mut self, time: usize, from: Value, to: Value, steps: &mut Vec<Step>) {
+        self.present(from);
+        let home = self.home(to);
+        let donor = self.donation(home).map(|input| self.graph.inputs[input]);
+        let done = |argument: &Value| self.last_read.get(argument).is_none_or(|&last| last < time);
+        let donor = donor.filter(|argument| done(argument) && self.graph.ty(*argument) == self.graph.ty(home));
+        let target = self.fresh(home);
+        if let Some(argument) = donor {
+            self.donate(argument, home);
+        }
+        steps.push(Step::Copy { from: self.buffer_of[&self.home(from)], to: target });
+        self.release(time, &[from, to], None);
     }
 
     fn home(&self, value: Value) -> Value {
@@ -245,17 +276,19 @@ impl<'a> Planner<'a> {
     fn fresh(&mut self, value: Value) -> BufferId {
         let source = match self.output_of.get(&value) {
             Some(&output) => Source::Output(output),
-            None => Source::Slot(self.slot(self.graph.ty(value).num_bytes())),
+            None => Source::Slot(self.slot(self.graph.ty(value))),
         };
         self.add(value, source)
     }
 
     /// A slot of at least so many bytes: the tightest free one, else the largest free one grown, else a new one.
-    fn slot(&mut self, bytes: usize) -> usize {
-        let bytes = bytes.next_multiple_of(SLOT_ALIGNMENT);
+    fn slot(&mut self, ty: &TensorType) -> usize {
+        let bytes = ty.num_bytes().next_multiple_of(SLOT_ALIGNMENT);
+        let free = self.free.iter().copied().filter(|&slot| self.backends[slot] == ty.backend);
+        let free: Vec<usize> = free.collect();
         let fitting =
-            self.free.iter().copied().filter(|&slot| self.slots[slot] >= bytes).min_by_key(|&slot| self.slots[slot]);
-        let chosen = fitting.or_else(|| self.free.iter().copied().max_by_key(|&slot| self.slots[slot]));
+            free.iter().copied().filter(|&slot| self.slots[slot] >= bytes).min_by_key(|&slot| self.slots[slot]);
+        let chosen = fitting.or_else(|| free.iter().copied().max_by_key(|&slot| self.slots[slot]));
         match chosen {
             Some(slot) => {
                 self.free.retain(|&free| free != slot);
@@ -264,6 +297,7 @@ impl<'a> Planner<'a> {
             }
             None => {
                 self.slots.push(bytes);
+                self.backends.push(ty.backend);
                 self.slots.len() - 1
             }
         }
@@ -314,7 +348,7 @@ impl<'a> Planner<'a> {
         let name = |index: usize| graph.input_name(index).unwrap_or("").into();
         Plan {
             name: graph.name.clone(),
-            backend: graph.backends().first().copied().unwrap_or(kiln_ir::Backend::Cpu),
+            backend: home(graph),
             inputs: graph.inputs.iter().enumerate().map(|(i, &value)| (name(i), graph.ty(value).clone())).collect(),
             outputs: graph.outputs.iter().map(|output| (output.name.clone(), graph.ty(output.value).clone())).collect(),
             buffers: self.buffers,
@@ -325,6 +359,13 @@ impl<'a> Planner<'a> {
             recomputed: Vec::new(),
         }
     }
+}
+
+/// The backend that a graph is for: of several, the one beside the CPU.
+pub(crate) fn home(graph: &Graph) -> Backend {
+    let backends = graph.backends();
+    let other = backends.iter().copied().find(|&backend| backend != Backend::Cpu);
+    other.or(backends.first().copied()).unwrap_or(Backend::Cpu)
 }
 
 /// The values that a launch reads.

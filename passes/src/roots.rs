@@ -4,7 +4,7 @@
 //! - it is a result of the graph;
 //! - its op ends a kernel form (reductions, matrix products, scans, scatters);
 //! - attention reads it, through views, casts and a constant scale at most;
-//! - a matrix product or scatter target reads it, through views that strides can express at most; a custom op reads it, dense as it is;
+//! - a matrix product or scatter target reads it, through views that strides can express at most; a custom op or a transfer reads it, dense as it is;
 //! - it is read in several places and costs more to compute again than to keep;
 //! - it is read at many more points than it has elements and is not cheap;
 //! - the expression behind it has grown to a size that one kernel should not exceed.
@@ -126,7 +126,7 @@ impl Demand {
                 }
             } else if let Op::Scatter { .. } = &node.op {
                 demand[node.operands[0].node.index()].in_memory = true;
-            } else if let Op::Custom(_) = &node.op {
+            } else if let Op::Custom(_) | Op::Transfer(_) = &node.op {
                 node.operands.iter().for_each(|operand| demand[operand.node.index()].in_memory = true);
             }
         }

@@ -240,6 +240,11 @@ impl Device {
     }
 
     /// K0702 once something went wrong on it.
+    pub fn check(&self) -> Result<()> {
+        Ok(self.healthy()?)
+    }
+
+    /// K0702 once something went wrong on it.
     pub(crate) fn healthy(&self) -> Result<(), Diagnostic> {
         self.health().check()
     }

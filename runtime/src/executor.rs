@@ -158,10 +158,11 @@ impl Executable {
         Executable::with_programs(plan, &[], customs, device)
     }
 
-    /// [`Executable::with_customs`] for a backend that runs texts: one program for each launch of the plan, in order.
+    /// [`Executable::with_customs`] for a backend that runs texts: for each launch of the plan, in order, its program,
+    /// or none where it runs on the CPU beside.
     pub fn with_programs(
         plan: Plan,
-        programs: &[Arc<GpuProgram>],
+        programs: &[Option<Arc<GpuProgram>>],
         customs: &CustomOps,
         device: &Device,
     ) -> Result<Executable> {
@@ -261,7 +262,7 @@ impl Executable {
     /// K0701 for each argument that does not fit the signature, K0703 where one was lost, K0704 where there is no memory: then nothing was
     /// run. K0705 where a custom op's function fails.
     pub fn try_run(&self, arguments: Vec<Argument>) -> Result<Vec<Array>, RunError> {
-        if let Err(diagnostics) = self.signature.check(&arguments, &self.device) {
+        if let Err(diagnostics) = self.device.check().and_then(|()| self.signature.check(&arguments, &self.device)) {
             return Err(RunError { diagnostics, arguments });
         }
         let (results, copied) = match &self.code {
@@ -283,7 +284,7 @@ impl Executable {
     /// As [`Executable::try_run`].
     pub fn try_run_timed(&self, arguments: Vec<Argument>) -> Result<(Vec<Array>, Vec<Duration>), RunError> {
         let Executed::Plan(program) = &self.code else { return Ok((self.try_run(arguments)?, Vec::new())) };
-        if let Err(diagnostics) = self.signature.check(&arguments, &self.device) {
+        if let Err(diagnostics) = self.device.check().and_then(|()| self.signature.check(&arguments, &self.device)) {
             return Err(RunError { diagnostics, arguments });
         }
         let (results, copied, done) = program.run_timed(arguments, &self.device)?;

@@ -11,7 +11,7 @@ mod scatter;
 
 use kiln_ir::gpu::{GpuTarget, Schedule};
 use kiln_ir::kernel::Kernel;
-use kiln_ir::{Code, DType, Diagnostic, Graph};
+use kiln_ir::{Backend, Code, DType, Diagnostic, Graph};
 
 /// Whether a device has the dtypes of a graph. K0601 for the first node of which it has not.
 ///
@@ -26,7 +26,9 @@ use kiln_ir::{Code, DType, Diagnostic, Graph};
 /// ```
 pub fn check(graph: &Graph, target: &GpuTarget) -> Result<(), Diagnostic> {
     for node in &graph.nodes {
-        let Some(ty) = node.types.iter().find(|ty| !target.has(ty.dtype)) else { continue };
+        let Some(ty) = node.types.iter().find(|ty| ty.backend != Backend::Cpu && !target.has(ty.dtype)) else {
+            continue;
+        };
         let had = DType::ALL.iter().filter(|&&dtype| target.has(dtype)).map(|dtype| dtype.name());
         let had: Vec<&str> = had.collect();
         return Err(Diagnostic::new(

@@ -238,13 +238,14 @@ impl<'a> Evaluator<'a> {
             }
             Op::Pad { low, value, .. } => self.pad(node.operands[0], low, *value, index, &ty.shape),
             Op::Concat { axis } => self.concat(&node.operands, *axis, index, &ty.shape),
-            Op::StopGradient | Op::Mark | Op::Barrier | Op::Transfer(_) => self.value(node.operands[0], index),
+            Op::StopGradient | Op::Mark | Op::Barrier => self.value(node.operands[0], index),
             Op::Input { .. }
             | Op::Constant { .. }
             | Op::Reduce { .. }
             | Op::Scan { .. }
             | Op::MatMul { .. }
             | Op::Scatter { .. }
+            | Op::Transfer(_)
             | Op::Custom(_) => Err(Stop::fault(format!("{} cannot be computed inline", node.op.name()))),
         }
     }

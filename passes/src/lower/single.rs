@@ -1,8 +1,10 @@
-//! Kernels round one op: matrix products with what is computed from them, scans, scatters.
+//! Kernels round one op: matrix products with what is computed from them, scans, scatters, transfers.
 
 use std::collections::HashSet;
 
-use kiln_ir::kernel::{Access, Kernel, MatMulKernel, MatrixOperand, ScanKernel, ScatterKernel, Store};
+use kiln_ir::kernel::{
+    Access, Kernel, LoopKernel, MatMulKernel, MatrixOperand, ScanKernel, ScatterKernel, Stage, Store,
+};
 use kiln_ir::{DType, Graph, Op, ScanKind, Value};
 use smallvec::SmallVec;
 
@@ -108,6 +110,9 @@ pub(super) fn single(
     if let Op::Custom(op) = &node.op {
         return Ok(super::custom::custom(graph, value, op, binding));
     }
+    if let Op::Transfer(_) = node.op {
+        return transfer(graph, value, &source, binding);
+    }
     let Op::Scatter { kind, axis, batch } = node.op else {
         return Err(Stop::fault(format!("{} has no kernel form", node.op.name())));
     };
@@ -140,6 +145,25 @@ pub(super) fn single(
         address: origin.linear(target).affine,
         stride: target.strides()[axis] as i64,
     }))
+}
+
+/// A transfer as a kernel that copies: no launch runs it, for memory planning makes it a step of its own.
+fn transfer(
+    graph: &Graph,
+    value: Value,
+    source: &dyn Fn(Value) -> Source,
+    binding: &mut Binding,
+) -> Result<Kernel, Stop> {
+    let at = own_index(graph, value);
+    let shape = graph.ty(value).shape.clone();
+    let mut evaluator = Evaluator::new(graph, source, binding, &shape, &[], Refinement::Fixed);
+    let copied = evaluator.value(graph.node(value).operands[0], &at)?;
+    let mut block = evaluator.take_point();
+    let buffer = binding.bind(graph, value, Access::Write);
+    block.stores.push(Store { buffer, address: at.linear(&shape).affine, value: copied });
+    let buffers = std::mem::take(&mut binding.buffers);
+    let outer = shape.iter().copied().collect();
+    Ok(Kernel::Loop(LoopKernel { buffers, outer, inner: SmallVec::new(), stages: vec![Stage::Point(block)] }))
 }
 
 fn scan(

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use kiln_ir::kernel::Kernel;
 use kiln_ir::plan::{Launch, Plan, PlanBuffer, Step};
-use kiln_ir::{CustomOps, Diagnostic, Result};
+use kiln_ir::{Backend, CustomOps, Diagnostic, Result};
 use smallvec::SmallVec;
 
 use super::Moment;
@@ -28,7 +28,7 @@ pub(super) struct HostEngine {
 }
 
 /// A step with its kernel found.
-enum Action {
+pub(super) enum Action {
     Launch { kernel: usize, buffers: SmallVec<[usize; 8]> },
     Custom(Box<CustomStep>),
     Copy { from: usize, to: usize },
@@ -50,8 +50,8 @@ impl HostEngine {
     }
 
     /// Bytes of the memory that a run takes for slots: one block.
-    pub(super) fn blocks(&self) -> Vec<usize> {
-        vec![self.slots_bytes]
+    pub(super) fn blocks(&self) -> Vec<(Backend, usize)> {
+        vec![(Backend::Cpu, self.slots_bytes)]
     }
 
     /// Runs the steps. An error comes with the number of the step that failed.
@@ -97,19 +97,25 @@ impl HostEngine {
         addresses: &[RawBuffer],
         tell: &mut dyn FnMut(Moment),
     ) -> std::result::Result<(), (usize, Diagnostic)> {
-        let mut bound: SmallVec<[RawBuffer; 8]> = SmallVec::new();
         tell(Moment::Begun);
         for (index, step) in self.steps.iter().enumerate() {
-            match step {
-                Action::Launch { kernel, buffers } => {
-                    bound.clear();
-                    bound.extend(buffers.iter().map(|&buffer| addresses[buffer]));
-                    self.kernels[*kernel].run(&bound);
-                }
-                Action::Custom(step) => step.run(addresses).map_err(|diagnostic| (index, diagnostic))?,
-                Action::Copy { from, to } => copy(addresses[*from], addresses[*to]),
-            }
+            step.run(&self.kernels, addresses).map_err(|diagnostic| (index, diagnostic))?;
             tell(Moment::Done);
+        }
+        Ok(())
+    }
+}
+
+impl Action {
+    /// Runs it on the buffers of this run, by their numbers in the plan.
+    pub(super) fn run(&self, kernels: &[Prepared], addresses: &[RawBuffer]) -> std::result::Result<(), Diagnostic> {
+        match self {
+            Action::Launch { kernel, buffers } => {
+                let bound: SmallVec<[RawBuffer; 8]> = buffers.iter().map(|&buffer| addresses[buffer]).collect();
+                kernels[*kernel].run(&bound);
+            }
+            Action::Custom(step) => step.run(addresses)?,
+            Action::Copy { from, to } => copy(addresses[*from], addresses[*to]),
         }
         Ok(())
     }
@@ -126,13 +132,14 @@ fn copy(from: RawBuffer, to: RawBuffer) {
 
 /// Distinct kernels, each prepared once.
 #[derive(Default)]
-struct Kernels {
+pub(super) struct Kernels {
     known: HashMap<Arc<Kernel>, usize>,
-    prepared: Vec<Prepared>,
+    pub(super) prepared: Vec<Prepared>,
 }
 
 impl Kernels {
-    fn action(&mut self, step: &Step, customs: &CustomOps) -> Result<Action, Diagnostic> {
+    /// A step with its kernel, prepared if it is new.
+    pub(super) fn action(&mut self, step: &Step, customs: &CustomOps) -> Result<Action, Diagnostic> {
         Ok(match step {
             Step::Copy { from, to } => Action::Copy { from: from.0 as usize, to: to.0 as usize },
             Step::Launch(launch @ Launch { kernel, buffers, .. }) => {

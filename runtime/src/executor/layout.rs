@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use kiln_ir::gpu::GpuProgram;
 use kiln_ir::kernel::Access;
 use kiln_ir::plan::{BufferId, Plan, PlanBuffer, Source, Step};
-use kiln_ir::{CustomOps, Diagnostic, Result};
+use kiln_ir::{Backend, CustomOps, Diagnostic, Result};
 
 use super::check::check;
 #[cfg(feature = "wgpu")]
@@ -27,6 +27,8 @@ use crate::{Array, Device};
 pub(super) struct Program {
     plan: Plan,
     engine: Engine,
+    /// Where a GPU's plan keeps what is on the CPU.
+    beside: Device,
     /// Memory of the plan's constants, by buffer.
     constants: HashMap<usize, Arc<Memory>>,
     outputs: Vec<OutputPlace>,
@@ -64,14 +66,14 @@ impl Program {
     /// Of a plan; `programs` are the texts of its launches, in order, where its backend runs texts.
     pub(super) fn new(
         plan: Plan,
-        programs: &[Arc<GpuProgram>],
+        programs: &[Option<Arc<GpuProgram>>],
         customs: &CustomOps,
         device: &Device,
     ) -> Result<Program> {
         check(&plan)?;
         #[cfg(feature = "wgpu")]
         let engine = match device.gpu() {
-            Some(gpu) => Engine::Wgpu(Box::new(GpuEngine::new(&plan, programs, gpu)?)),
+            Some(gpu) => Engine::Wgpu(Box::new(GpuEngine::new(&plan, programs, customs, gpu)?)),
             None => Engine::Host(HostEngine::new(&plan, customs)?),
         };
         #[cfg(not(feature = "wgpu"))]
@@ -79,9 +81,10 @@ impl Program {
             let _ = programs;
             Engine::Host(HostEngine::new(&plan, customs)?)
         };
-        let constants = place_constants(&plan, device)?;
+        let beside = Device::cpu();
+        let constants = place_constants(&plan, device, &beside)?;
         let outputs = place_outputs(&plan);
-        Ok(Program { engine, constants, outputs, plan })
+        Ok(Program { engine, beside, constants, outputs, plan })
     }
 
     pub(super) fn plan(&self) -> &Plan {
@@ -153,6 +156,11 @@ impl Program {
         Ok((results, copied, done))
     }
 
+    /// The device of a backend in this program.
+    fn device_of<'a>(&'a self, backend: Backend, device: &'a Device) -> &'a Device {
+        of_backend(backend, device, &self.beside)
+    }
+
     /// Takes all memory of a run, so that nothing is missing once it has begun, and settles who lends what.
     fn make_ready(&self, arguments: Vec<Argument>, device: &Device) -> std::result::Result<Ready, RunError> {
         let loans: Vec<bool> = self.outputs.iter().map(|output| is_lent(output, &arguments)).collect();
@@ -175,8 +183,8 @@ impl Program {
         loans: &[bool],
         device: &Device,
     ) -> std::result::Result<(Vec<Memory>, Vec<Option<Memory>>), Diagnostic> {
-        let acquire = |bytes: usize, what: &str| {
-            let acquired = device.acquire(bytes, Contents::Any);
+        let acquire = |backend: Backend, bytes: usize, what: &str| {
+            let acquired = self.device_of(backend, device).acquire(bytes, Contents::Any);
             acquired.map_err(|refused| out_of_memory(&self.plan, what, refused))
         };
         let blocks = match &self.engine {
@@ -184,12 +192,13 @@ impl Program {
             #[cfg(feature = "wgpu")]
             Engine::Wgpu(engine) => engine.blocks(),
         };
-        let slots = blocks.iter().map(|&bytes| acquire(bytes, "intermediate values")).collect::<Result<_, _>>()?;
+        let slots = blocks.iter().map(|&(backend, bytes)| acquire(backend, bytes, "intermediate values"));
+        let slots = slots.collect::<Result<_, _>>()?;
         let mut outputs = Vec::with_capacity(self.outputs.len());
         for (index, (output, lent)) in self.outputs.iter().zip(loans).enumerate() {
             let own = output.buffer.filter(|_| !lent).map(|buffer| {
-                let bytes = self.plan.buffers[buffer].ty.num_bytes();
-                acquire(bytes, &format!("result `{}`", self.plan.outputs[index].0))
+                let ty = &self.plan.buffers[buffer].ty;
+                acquire(ty.backend, ty.num_bytes(), &format!("result `{}`", self.plan.outputs[index].0))
             });
             outputs.push(own.transpose()?);
         }
@@ -255,14 +264,14 @@ impl Program {
         let mut lost = Vec::new();
         let arguments = inputs.into_iter().zip(&self.plan.inputs).enumerate().map(|(index, (storage, (name, ty)))| {
             let array = match storage {
-                Some(storage) => Array::from_shared(device, ty.clone(), storage),
+                Some(storage) => Array::from_shared(self.device_of(ty.backend, device), ty.clone(), storage),
                 None => {
                     let (output, storage) = lent.remove(&index).expect("an argument's memory is its own or lent");
                     if self.writes(step, output) {
                         lost.push(name.to_string());
-                        Array::lost(device, ty.clone(), storage)
+                        Array::lost(self.device_of(ty.backend, device), ty.clone(), storage)
                     } else {
-                        Array::from_storage(device, ty.clone(), storage)
+                        Array::from_storage(self.device_of(ty.backend, device), ty.clone(), storage)
                     }
                 }
             };
@@ -308,6 +317,7 @@ impl Program {
                 Source::Constant(_) => self.constants.get(&buffer).cloned(),
                 Source::Slot(_) => None,
             };
+            let device = self.device_of(ty.backend, device);
             Array::from_shared(device, ty.clone(), storage.expect("a checked plan's results have memory"))
         };
         (self.plan.results.iter().zip(&self.plan.outputs).map(result).collect(), copied)
@@ -349,12 +359,17 @@ fn is_lent(output: &OutputPlace, arguments: &[Argument]) -> bool {
     })
 }
 
-fn place_constants(plan: &Plan, device: &Device) -> Result<HashMap<usize, Arc<Memory>>> {
+/// The device of a backend: a plan's own, or the CPU beside it.
+fn of_backend<'a>(backend: Backend, device: &'a Device, beside: &'a Device) -> &'a Device {
+    if backend == device.backend() { device } else { beside }
+}
+
+fn place_constants(plan: &Plan, device: &Device, beside: &Device) -> Result<HashMap<usize, Arc<Memory>>> {
     let mut placed = HashMap::new();
     for (index, buffer) in plan.buffers.iter().enumerate() {
         if let Source::Constant(data) = &buffer.source {
             let bytes = data.bytes();
-            let acquired = device.acquire(bytes.len(), Contents::Any);
+            let acquired = of_backend(buffer.ty.backend, device, beside).acquire(bytes.len(), Contents::Any);
             let mut memory = acquired.map_err(|refused: OutOfMemory| out_of_memory(plan, "a constant", refused))?;
             memory.fill(bytes.len(), |to| to.copy_from_slice(bytes));
             placed.insert(index, Arc::new(memory));

@@ -38,8 +38,12 @@ fn check_one(name: &str, expected: &TensorType, argument: &Argument, device: &De
         let message = format!("argument `{name}`: state was lost in a device fault");
         return Some(Diagnostic::new(Code::K0703, message).help("load a checkpoint, or make the state anew"));
     }
-    if array.device() != device {
-        let message = format!("argument `{name}`: expected an array on device {device}, got one on {}", array.device());
+    // Beside a GPU there is only one CPU.
+    let (wanted, found) = (expected.backend, array.device());
+    let there = if wanted == device.backend() { found == device } else { found.backend() == wanted };
+    if !there {
+        let wanted = if wanted == device.backend() { device.to_string() } else { wanted.keyword().to_owned() };
+        let message = format!("argument `{name}`: expected an array on device {wanted}, got one on {found}");
         return Some(Diagnostic::new(Code::K0701, message).help("move it with `.to_device(&device)`"));
     }
     if array.ty() != expected {

@@ -20,7 +20,7 @@ use kiln_ir::gpu::GpuTarget;
 
 pub use adapter::{Adapter, WgpuLimits, WgpuOptions};
 pub(crate) use pipeline::{Groups, Pipeline, Trust};
-pub(crate) use storage::GpuStorage;
+pub(crate) use storage::{GpuStorage, write_words};
 pub(crate) use times::Timer;
 
 use crate::fault::Health;
@@ -139,13 +139,23 @@ impl Gpu {
         }
     }
 
-    /// Copies the first bytes of a buffer, `padded` to whole words, to the host. K0702 where the device is at fault.
-    pub(crate) async fn copy_to_host(
-        &self,
-        buffer: &wgpu::Buffer,
-        padded: usize,
-        to: &mut [u8],
-    ) -> Result<(), Diagnostic> {
+    /// [`Gpu::copy_to_host`], waited for. K0702 where the device is at fault, and in a page of a browser, where nobody can wait.
+    pub(crate) fn read_now(&self, buffer: &wgpu::Buffer, to: &mut [u8]) -> Result<(), Diagnostic> {
+        #[cfg(not(target_arch = "wasm32"))]
+        return pollster::block_on(self.copy_to_host(buffer, to));
+        #[cfg(target_arch = "wasm32")]
+        {
+            let _ = (buffer, to);
+            Err(crate::fault::not_fetched())
+        }
+    }
+
+    /// Copies the first bytes of a buffer to the host. K0702 where the device is at fault.
+    pub(crate) async fn copy_to_host(&self, buffer: &wgpu::Buffer, to: &mut [u8]) -> Result<(), Diagnostic> {
+        if to.is_empty() {
+            return self.health.check();
+        }
+        let padded = to.len().next_multiple_of(4);
         let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
         let staging = self.device.create_buffer(&wgpu::BufferDescriptor {
             label: Some("read"),

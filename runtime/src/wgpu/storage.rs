@@ -3,7 +3,6 @@
 use std::sync::{Arc, OnceLock};
 
 use kiln_ir::Diagnostic;
-use wgpu::util::align_to;
 
 use super::Gpu;
 use crate::buffer::Contents;
@@ -45,15 +44,7 @@ impl GpuStorage {
     /// Writes all of it.
     pub(crate) fn write(&mut self, bytes: &[u8]) {
         self.seen = OnceLock::new();
-        let whole = bytes.len() / 4 * 4;
-        if whole > 0 {
-            self.gpu.queue.write_buffer(self.buffer(), 0, &bytes[..whole]);
-        }
-        if whole < bytes.len() {
-            let mut word = [0; 4];
-            word[..bytes.len() - whole].copy_from_slice(&bytes[whole..]);
-            self.gpu.queue.write_buffer(self.buffer(), whole as u64, &word);
-        }
+        write_words(&self.gpu.queue, self.buffer(), bytes);
     }
 
     /// The buffer, which may be larger than the tensor.
@@ -96,11 +87,24 @@ impl GpuStorage {
         let mut seen = vec![0u64; self.bytes.div_ceil(8)].into_boxed_slice();
         if self.bytes > 0 {
             let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut seen);
-            self.gpu.copy_to_host(self.buffer(), align_to(self.bytes, 4), &mut bytes[..self.bytes]).await?;
+            self.gpu.copy_to_host(self.buffer(), &mut bytes[..self.bytes]).await?;
         }
         // Somebody else may have been as quick, with the same bytes.
         let _ = self.seen.set(seen);
         Ok(())
+    }
+}
+
+/// Writes bytes to the start of a buffer, the last word filled up with zeros.
+pub(crate) fn write_words(queue: &wgpu::Queue, buffer: &wgpu::Buffer, bytes: &[u8]) {
+    let (whole, rest) = bytes.split_at(bytes.len() / 4 * 4);
+    if !whole.is_empty() {
+        queue.write_buffer(buffer, 0, whole);
+    }
+    if !rest.is_empty() {
+        let mut word = [0; 4];
+        word[..rest.len()].copy_from_slice(rest);
+        queue.write_buffer(buffer, whole.len() as u64, &word);
     }
 }
 

@@ -49,11 +49,10 @@ impl Timer {
     }
 
     /// When each step was done, from the start of the first one. K0702 where the device is at fault.
-    pub(crate) async fn read(&self, gpu: &Gpu) -> Result<Vec<Duration>, Diagnostic> {
+    pub(crate) fn read(&self, gpu: &Gpu) -> Result<Vec<Duration>, Diagnostic> {
         let mut words = vec![0u64; 2 * self.steps as usize];
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut words);
-        let padded = bytes.len();
-        gpu.copy_to_host(&self.resolved, padded, bytes).await?;
+        gpu.read_now(&self.resolved, bytes)?;
         let period = f64::from(gpu.queue.get_timestamp_period());
         let begun = words[0];
         let since = |end: u64| Duration::from_nanos((end.saturating_sub(begun) as f64 * period) as u64);
