@@ -199,12 +199,13 @@ impl Array {
     /// K0703 where the array [is lost](Array::is_lost), K0702 where its device is at fault.
     #[track_caller]
     pub fn bytes(&self) -> Result<&[u8]> {
+        // A closure has no caller but its own line.
+        let loc = Loc::caller();
+        self.device.healthy().map_err(|fault| fault.at(loc))?;
         match self.condition {
-            Condition::Whole => {
-                Ok(self.device.healthy().and_then(|()| self.storage.read()).map_err(|fault| fault.at(Loc::caller()))?)
-            }
+            Condition::Whole => Ok(self.storage.read().map_err(|fault| fault.at(loc))?),
             Condition::Lost => Err(Diagnostic::new(Code::K0703, "state was lost in a device fault")
-                .at(Loc::caller())
+                .at(loc)
                 .label("a step that updated this array in place broke off before its end")
                 .help("load a checkpoint, or keep a clone of the state across the step")
                 .into()),

@@ -124,7 +124,7 @@ fn k0208_a_backend_that_is_not_here_is_refused_when_compiled() {
     insta::assert_snapshot!(shown(compiled, base));
     let device = Device::of(Backend::Cuda).expect_err("there is no such device");
     assert_eq!(device.code, Code::K0208);
-    assert!(device.help.iter().any(|help| help == "available here: NdArray, Cpu"), "{device}");
+    assert!(device.help.iter().any(|help| help.starts_with("available here: NdArray, Cpu")), "{device}");
 }
 
 #[test]

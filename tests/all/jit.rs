@@ -505,7 +505,7 @@ fn taps_are_shown_by_name_and_cost_nothing_when_off() {
         assert_eq!(*seen.lock().unwrap(), expected);
         let off = jit(&device, body);
         assert_eq!(off.call(&x).unwrap().item::<f32>().unwrap(), 8.0);
-        if device == device() {
+        if device == crate::under_test::device() {
             assert!(off.report().bytes() < on.report().bytes());
         }
     }

@@ -48,6 +48,8 @@ mod traffic;
 mod transformer;
 mod under_test;
 mod verify;
+#[cfg(feature = "wgpu")]
+mod wgpu;
 
 /// A proptest configuration that draws the same cases in every run: a failure found once is found again. To look further, raise the
 /// number of cases or change the seed.

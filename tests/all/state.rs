@@ -64,7 +64,7 @@ fn a_clone_keeps_its_values_and_is_named_in_the_report() {
         add.call(&mut state, 1.0).unwrap();
         assert_eq!(floats(&kept), [1.0; 100]);
         assert_eq!((floats(&state.a), floats(&state.b)), (vec![2.0; 100], vec![-2.0; 100]));
-        if device == device() {
+        if device == crate::under_test::device() {
             assert_eq!(add.report().copied, [("state.a".to_owned(), 1)]);
         }
     }

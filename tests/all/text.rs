@@ -1,6 +1,6 @@
 //! The text form: exact round trips, snapshots of texts and of what is said about wrong ones, and no panic on any input.
 
-use kiln_ir::{Backend, DType, Graph, HostData, parse, parse_with, verify};
+use kiln_ir::{Backend, Graph, HostData, parse, parse_with, verify};
 use proptest::prelude::*;
 use proptest::sample::Index;
 

@@ -1,0 +1,95 @@
+//! What is there on GPUs alone: transfers inside one plan, limits of a browser, faults, adapters, texts of custom ops.
+//!
+//! Everything else holds there as it does on the CPU, and is tested by the same tests (see `under_test`).
+
+use kiln::prelude::*;
+use kiln_ir::plan::{Blocked, Step as PlanStep};
+use kiln_runtime::Adapter;
+
+fn gpu() -> Device {
+    Device::wgpu().unwrap_or_else(|error| panic!("the tests of this feature need a device: {error}"))
+}
+
+#[test]
+fn what_is_written_to_a_device_is_read_back() {
+    let device = gpu();
+    for length in [0, 1, 3, 4, 5, 1000] {
+        let bytes: Vec<u8> = (0..length).map(|at| (at * 7 % 251) as u8).collect();
+        let array = Array::from_slice(&device, &bytes, [length]).unwrap();
+        assert_eq!(array.to_vec::<u8>().unwrap(), bytes);
+        assert_eq!(array.to_device(&Device::cpu()).unwrap().to_vec::<u8>().unwrap(), bytes);
+    }
+    assert_eq!(Array::zeros(&device, DType::F16, [3]).unwrap().to_vec::<half::f16>().unwrap(), [half::f16::ZERO; 3]);
+}
+
+#[test]
+fn a_device_that_is_open_is_opened_once() {
+    let (first, second) = (gpu(), gpu());
+    assert_eq!(first, second);
+    assert_eq!(first.to_string(), "wgpu");
+    assert!(first.adapter().is_some_and(|adapter| Adapter::all().contains(adapter)));
+}
+
+#[test]
+fn k0708_an_adapter_that_is_not_there_is_refused_with_those_that_are() {
+    let error = Device::nth(Backend::Wgpu, 99).unwrap_err();
+    assert_eq!(error.code, Code::K0708);
+    assert!(error.help[0].starts_with("found: wgpu:0 is "), "{error}");
+}
+
+#[test]
+fn memory_goes_back_to_its_pool() {
+    let device = Device::wgpu_with(kiln_runtime::WgpuOptions {
+        limits: kiln_runtime::WgpuLimits::WebGpu,
+        ..kiln_runtime::WgpuOptions::default()
+    })
+    .unwrap();
+    let array = Array::zeros(&device, DType::F32, [100_000]).unwrap();
+    let held = device.memory();
+    drop(array);
+    assert_eq!(device.memory().used, held.used - 400_000);
+    let error = Array::zeros(&device, DType::F32, [1 << 40]).unwrap_err();
+    assert_eq!(error[0].code, Code::K0704);
+}
+
+#[test]
+fn a_plan_crosses_to_the_cpu_and_back() {
+    let device = gpu();
+    let captured = CaptureDevice::new(Backend::Wgpu)
+        .capture_scope(|scope| {
+            let x = scope.input("x", DType::F32, [4]);
+            let here = (&x * 2.0).to(Backend::Cpu);
+            let there = (here.exp() + 1.0).to(Backend::Wgpu);
+            (&there - &x, here)
+        })
+        .unwrap();
+    let executable = kiln::compile(&captured, &device).unwrap();
+    let plan = executable.plan().unwrap();
+    assert_eq!(plan.backend, Backend::Wgpu);
+    let copies = plan.steps.iter().filter(|step| matches!(step, PlanStep::Copy { .. })).count();
+    assert_eq!((plan.launches().count(), copies), (3, 2));
+    assert!(plan.ledger.iter().any(|edge| edge.blocked == Blocked::Transfer));
+    for round in 0..3 {
+        let numbers: Vec<f32> = (0..4).map(|at| (at + round) as f32 * 0.25).collect();
+        let results = executable.run(vec![Array::new(&device, numbers.clone()).unwrap().into()]).unwrap();
+        assert_eq!(results[1].device(), &Device::cpu());
+        for (at, &x) in numbers.iter().enumerate() {
+            let expected = (2.0 * x).exp() + 1.0 - x;
+            assert!((results[0].to_vec::<f32>().unwrap()[at] - expected).abs() < 1e-5);
+            assert_eq!(results[1].to_vec::<f32>().unwrap()[at], 2.0 * x);
+        }
+    }
+}
+
+#[test]
+fn a_step_may_compute_a_part_of_itself_on_the_cpu() {
+    let device = gpu();
+    let step = step(&device, |w: Tensor, x: Tensor| {
+        let loss = (&w * &x).to(Backend::Cpu).square().sum(..);
+        (w * 0.5, loss)
+    });
+    let mut w = Array::new(&device, [1.0f32, 2.0, 3.0]).unwrap();
+    let losses: Vec<f32> =
+        (0..3).map(|_| step.call(&mut w, Array::new(&device, [1.0f32; 3]).unwrap()).unwrap().item().unwrap()).collect();
+    assert_eq!(losses, [14.0, 3.5, 0.875]);
+}
