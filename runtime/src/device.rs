@@ -224,7 +224,7 @@ impl Device {
     /// let device = Device::cpu();
     /// let array = Array::new(&device, 1.0f32)?;
     /// device.fail("the driver was reset");
-    /// assert_eq!(array.item::<f32>().unwrap_err()[0].code, Code::K0702);
+    /// assert_eq!(array.item::<f32>().unwrap_err().codes(), [Code::K0702]);
     /// # Ok::<(), kiln_ir::Diagnostics>(())
     /// ```
     pub fn fail(&self, what: &str) {
