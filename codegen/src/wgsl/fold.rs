@@ -212,7 +212,7 @@ fn key(kind: ReduceKind, held: Held) -> Option<(&'static str, Held)> {
 }
 
 /// A number that no other is below.
-fn least(dtype: DType) -> Literal {
+pub(super) fn least(dtype: DType) -> Literal {
     match (dtype, dtype.int_range()) {
         (DType::Bool, _) => Literal::zero(dtype),
         (_, Some((low, _))) => Literal::from_i128(dtype, low),
@@ -221,7 +221,7 @@ fn least(dtype: DType) -> Literal {
 }
 
 /// A number that no other is above.
-fn greatest(dtype: DType) -> Literal {
+pub(super) fn greatest(dtype: DType) -> Literal {
     match (dtype, dtype.int_range()) {
         (DType::Bool, _) => Literal::one(dtype),
         (_, Some((_, high))) => Literal::from_i128(dtype, high),

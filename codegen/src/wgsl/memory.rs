@@ -61,7 +61,7 @@ impl Bound {
     }
 
     /// One element, at an index.
-    fn load(&mut self, index: &str) -> String {
+    pub(super) fn load(&mut self, index: &str) -> String {
         self.used = true;
         match self.lies {
             Lies::Native(ty) => {
@@ -96,7 +96,7 @@ impl Bound {
     }
 
     /// The statement that stores one element.
-    fn store(&mut self, index: &str, value: &str) -> String {
+    pub(super) fn store(&mut self, index: &str, value: &str) -> String {
         (self.used, self.written) = (true, true);
         match self.lies {
             Lies::Native("f16") => format!("{}[{index}] = f16({value});", self.name),

@@ -26,6 +26,9 @@ mod points;
 mod product;
 mod ranges;
 mod scalar;
+mod scan;
+mod scatter;
+mod sort;
 mod space;
 mod team;
 mod types;
@@ -54,6 +57,8 @@ pub fn program(kernel: &Kernel, schedule: &Schedule, target: &GpuTarget) -> Resu
         (Kernel::Attention(kernel), Schedule::Attention(schedule)) => {
             attention::program(kernel, schedule, &entry, target)
         }
+        (Kernel::Scan(kernel), Schedule::Scan(schedule)) => scan::program(kernel, schedule, &entry, target),
+        (Kernel::Scatter(kernel), Schedule::Scatter(schedule)) => scatter::program(kernel, schedule, &entry, target),
         (
             Kernel::Loop(_)
             | Kernel::Horizontal(_)
