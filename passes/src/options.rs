@@ -62,6 +62,8 @@ pub struct Limits {
     pub instructions: usize,
     /// Buffers bound to one kernel.
     pub buffers: usize,
+    /// Buffers of an attention kernel, forward or backward.
+    pub attention_buffers: usize,
     /// Buffers bound to one launch of several kernels side by side.
     pub horizontal_buffers: usize,
     /// Bytes that a kernel may move and still be delayed until it can be launched with others.
@@ -82,6 +84,7 @@ impl Limits {
         Limits {
             instructions: 512,
             buffers: 64,
+            attention_buffers: 64,
             horizontal_buffers: 4096,
             horizontal_bytes: 1 << 20,
             row_elements: 1 << 16,
@@ -104,6 +107,8 @@ impl Limits {
         Limits {
             instructions: 512,
             buffers: bindings.min(64),
+            // No dispatch of such a kernel sees all of them: two of three gradients are another's.
+            attention_buffers: bindings.min(64) + 2,
             horizontal_buffers: bindings.min(256),
             horizontal_bytes: 1 << 20,
             row_elements: 1 << 16,
@@ -119,6 +124,7 @@ impl Limits {
         Limits {
             instructions: self.instructions.min(other.instructions),
             buffers: self.buffers.min(other.buffers),
+            attention_buffers: self.attention_buffers.min(other.attention_buffers),
             horizontal_buffers: self.horizontal_buffers.min(other.horizontal_buffers),
             horizontal_bytes: self.horizontal_bytes.min(other.horizontal_bytes),
             row_elements: self.row_elements.min(other.row_elements),

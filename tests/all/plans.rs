@@ -70,7 +70,7 @@ proptest! {
 
     #[test]
     fn tight_limits_split_kernels_and_change_no_value(case in cases(all_ops())) {
-        let limits = Limits { instructions: 12, buffers: 8, row_elements: 4, row_count: 2, small: 8, ..Limits::cpu() };
+        let limits = Limits { instructions: 12, buffers: 8, attention_buffers: 8, row_elements: 4, row_count: 2, small: 8, ..Limits::cpu() };
         check(&case.graph, &case.inputs, &Options { limits, ..Options::default() }, Arguments::Lent)?;
     }
 

@@ -231,7 +231,7 @@ fn within(graph: &Graph, limits: &Limits, inside: &HashSet<usize>) -> bool {
     });
     let beside: HashSet<&Value> = beside.collect();
     // Queries, keys and values are among them, and weights' own gradients come twice.
-    OWN + beside.len().saturating_sub(5) <= limits.buffers && 2 * inside.len() + OWN <= limits.instructions
+    OWN + beside.len().saturating_sub(5) <= limits.attention_buffers && 2 * inside.len() + OWN <= limits.instructions
 }
 
 /// Readers of what is inside that are neither inside nor an end.

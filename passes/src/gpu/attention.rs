@@ -3,8 +3,10 @@
 //! What is weighed: larger blocks read queries, keys and values less often; there must be enough of them; the gradients hold two matrices of a
 //! block at once, the forward direction one.
 
+use std::collections::HashSet;
+
 use kiln_ir::gpu::{AttentionSchedule, Fill, Fills, GpuTarget, Softmax, Tile};
-use kiln_ir::kernel::{AttentionKernel, AttentionPass, MatrixOperand};
+use kiln_ir::kernel::{AttentionKernel, AttentionPass, Block, MatrixOperand, Operation};
 use kiln_ir::{Code, Diagnostic};
 
 use super::matmul::{Operand, bytes, fill};
@@ -53,6 +55,53 @@ pub(super) fn schedule(kernel: &AttentionKernel, target: &GpuTarget) -> Result<A
         gradient: fills(gradient, [of_gradient, kernel.width]),
         softmax: Softmax::TwoWalks,
     })
+}
+
+/// How many buffers the dispatch sees that sees the most, scratch memory among them: one makes numbers of rows, then there is one for each result.
+pub(super) fn bindings(kernel: &AttentionKernel) -> usize {
+    let scores = [&kernel.query.block, &kernel.key.block, &kernel.logit.block];
+    let factors = [&scores[..], &[&kernel.factor.block]].concat();
+    let mut dispatches = vec![[&scores[..], &[&kernel.row]].concat()];
+    match &kernel.pass {
+        AttentionPass::Forward(result) => {
+            dispatches.push([&factors[..], &[&kernel.value.block, &result.epilogue]].concat());
+        }
+        AttentionPass::Backward(backward) => {
+            let gradient = &backward.gradient.block;
+            if let Some(through) = &backward.through {
+                let made = [&scores[..], &[gradient, &kernel.value.block, &through.weight.block]].concat();
+                dispatches = vec![[&made[..], &[&kernel.row]].concat()];
+                let results = through.query.iter().chain(&through.key);
+                dispatches
+                    .extend(results.map(|result| [&made[..], &[&through.score.block, &result.epilogue]].concat()));
+            }
+            let row = if backward.through.is_some() { None } else { Some(&kernel.row) };
+            let of_value = backward.value.iter();
+            dispatches.extend(of_value.map(|result| {
+                factors.iter().copied().chain([gradient, &result.epilogue]).chain(row).collect::<Vec<_>>()
+            }));
+        }
+    }
+    dispatches.iter().map(|blocks| 1 + buffers(blocks)).max().unwrap_or(0)
+}
+
+/// How many buffers blocks load from and store to.
+fn buffers(blocks: &[&Block]) -> usize {
+    let instructions = blocks.iter().flat_map(|block| &block.instructions);
+    let loads = instructions.filter_map(|instruction| match &instruction.operation {
+        Operation::Load { buffer, .. } => Some(*buffer),
+        Operation::Literal(_)
+        | Operation::Index(_)
+        | Operation::Within(_)
+        | Operation::Scalar(..)
+        | Operation::Fma(..)
+        | Operation::Cast(_)
+        | Operation::Bitcast(_)
+        | Operation::Select { .. }
+        | Operation::Random { .. } => None,
+    });
+    let stores = blocks.iter().flat_map(|block| &block.stores).map(|store| store.buffer);
+    loads.chain(stores).collect::<HashSet<_>>().len()
 }
 
 /// Tiles for blocks of so many rows and keys, where they fit: of scores, of what is made with values, of what is made with queries or keys.

@@ -12,7 +12,10 @@ use kiln_ir::gpu::{Along, Fill, GpuTarget, MatMulSchedule, MatMulSpread, MatrixA
 use kiln_ir::kernel::{Affine, Buffer, MatMulKernel, MatrixOperand, Operation};
 
 /// Workgroups that keep a large GPU busy; fewer are too few, whatever the device.
-const WORKGROUPS: usize = 128;
+const WORKGROUPS: usize = 256;
+
+/// The same of thin products, which wait for memory most of the time.
+const THIN_WORKGROUPS: usize = 1024;
 
 /// The shorter extent of a result up to which it is thin.
 const THIN: usize = 4;
@@ -48,12 +51,20 @@ pub(super) fn schedule(kernel: &MatMulKernel, target: &GpuTarget) -> MatMulSched
         (MatMulSpread::Tiles { tile }, tiles, tile.depth as usize)
     };
     let workgroups = (workgroups * matrices).max(1);
-    let wanted = (WORKGROUPS / workgroups).min(kernel.k / SPLIT).max(1);
+    let enough = if matches!(spread, MatMulSpread::Thin { .. }) { THIN_WORKGROUPS } else { WORKGROUPS };
+    // The dispatch that adds up parts may see all buffers, and their scratch memory.
+    let scratch = kernel.buffers.len() < target.bindings as usize;
+    let wanted = if scratch { (enough / workgroups).min(splits(kernel)) } else { 1 }.max(1);
     let part = kernel.k.div_ceil(wanted).next_multiple_of(step).max(step);
     let splits = kernel.k.div_ceil(part).max(1) as u32;
     let neighbours = matches!(spread, MatMulSpread::Tiles { .. }) && (rhs.along == Along::Kept || splits > 1);
     let width = if neighbours && kernel.n.is_multiple_of(4) { 4 } else { 1 };
     MatMulSchedule { spread, splits, part: part as u32, lhs, rhs, width }
+}
+
+/// Into how many parts the summed extent may be split.
+fn splits(kernel: &MatMulKernel) -> usize {
+    (kernel.k / SPLIT).clamp(1, 64)
 }
 
 /// Points of a workgroup, and invocations for each: those that lie side by side read side by side.
@@ -92,10 +103,15 @@ fn tile(kernel: &MatMulKernel, matrices: usize, target: &GpuTarget) -> Tile {
     let mut extents = [most(kernel.m), most(kernel.n)];
     let count =
         |[rows, columns]: [u32; 2]| matrices * kernel.m.div_ceil(rows as usize) * kernel.n.div_ceil(columns as usize);
-    while count(extents) < WORKGROUPS && extents.iter().any(|&extent| extent > 32) {
-        let longer = usize::from(extents[1] >= extents[0]);
-        extents[longer] /= 2;
-    }
+    let mut halve_while = |too_few: &dyn Fn([u32; 2]) -> bool, least: u32| {
+        while too_few(extents) && extents.iter().any(|&extent| extent > least) {
+            let longer = usize::from(extents[1] >= extents[0]);
+            extents[longer] /= 2;
+        }
+    };
+    halve_while(&|extents| count(extents) < WORKGROUPS, 64);
+    // Long sums in parts waste less than small tiles.
+    halve_while(&|extents| count(extents) * splits(kernel) < WORKGROUPS, 32);
     while shape(extents, kernel.accumulate, target).is_none() && extents != [16, 16] {
         let longer = usize::from(extents[1] >= extents[0]);
         extents[longer] /= 2;
@@ -115,7 +131,7 @@ fn shape(extents: [u32; 2], accumulate: DType, target: &GpuTarget) -> Option<Til
         let memory = vectors * 4 * bytes(accumulate);
         (tile.invocations() <= target.workgroup_size && memory <= target.workgroup_memory).then_some(tile)
     };
-    [16, 8, 4].into_iter().find_map(fits)
+    [32, 16, 8, 4].into_iter().find_map(fits)
 }
 
 /// Bytes of an element in workgroup memory.

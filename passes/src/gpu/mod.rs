@@ -62,8 +62,17 @@ pub fn schedule(kernel: &Kernel, target: &GpuTarget) -> Result<Schedule, Diagnos
 /// What no schedule can change: how many buffers a kernel sees, and how large they are.
 fn check_limits(kernel: &Kernel, target: &GpuTarget) -> Result<(), Diagnostic> {
     let buffers = kernel.buffers();
-    if buffers.len() > target.bindings as usize {
-        let message = format!("a kernel sees {} buffers at once", buffers.len());
+    let seen = match kernel {
+        Kernel::Attention(kernel) => attention::bindings(kernel),
+        Kernel::Loop(_)
+        | Kernel::Horizontal(_)
+        | Kernel::MatMul(_)
+        | Kernel::Scan(_)
+        | Kernel::Scatter(_)
+        | Kernel::Custom(_) => buffers.len(),
+    };
+    if seen > target.bindings as usize {
+        let message = format!("a kernel sees {seen} buffers at once");
         return Err(Diagnostic::new(Code::K0603, message).label(format!("this GPU binds {} at most", target.bindings)));
     }
     let bytes = |buffer: &kiln_ir::kernel::Buffer| (buffer.len as u64).saturating_mul(buffer.dtype.size() as u64);

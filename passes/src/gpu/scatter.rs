@@ -30,7 +30,9 @@ pub(super) fn schedule(kernel: &ScatterKernel, target: &GpuTarget) -> Result<Sca
     let axes = axes_of_index(kernel);
     let groups: usize = axes.iter().map(|&axis| kernel.space[axis]).product();
     let most = u32::MAX as usize;
-    let fits = groups.checked_mul(kernel.extent).is_some_and(|keys| keys < most)
+    // Beside the kernel's own buffers, a dispatch sees what has been sorted.
+    let fits = kernel.buffers.len() < target.bindings as usize
+        && groups.checked_mul(kernel.extent).is_some_and(|keys| keys < most)
         && groups.checked_mul(updates).is_some_and(|entries| entries < most / 2);
     if fits {
         return Ok(ScatterSchedule::Sort { workgroup, ways: WAYS, axes });

@@ -158,7 +158,7 @@ fn a_device_that_binds_few_buffers_has_no_attention() {
         let [q, k, v] = three(scope, 5, 7, DType::F32);
         attention(&q, &k, &v, Mask::None)
     });
-    let limits = Limits { buffers: 8, ..Limits::cpu() };
+    let limits = Limits { buffers: 8, attention_buffers: 8, ..Limits::cpu() };
     let plan = compile(&captured.graph, &Options { limits, ..Options::default() }).unwrap();
     assert_eq!(attentions(&plan), 0);
     assert!(plan.ledger.iter().any(|edge| edge.blocked == Blocked::Limit));

@@ -2,6 +2,8 @@
 
 mod forms;
 mod ops;
+mod ordered;
+mod products;
 
 use kiln_ir::gpu::{Dispatch, GpuProgram, GpuTarget, LoopSchedule, Schedule, Support};
 use kiln_ir::kernel::{
