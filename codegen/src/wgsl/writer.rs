@@ -23,9 +23,9 @@ impl Writer {
         self.text.push('\n');
     }
 
-    /// Opens a block: `head {`.
+    /// Opens a block: `head {`, or `{` alone.
     pub(super) fn open(&mut self, head: impl AsRef<str>) {
-        self.line(format!("{} {{", head.as_ref()));
+        self.line(format!("{} {{", head.as_ref()).trim_start());
         self.depth += 1;
     }
 

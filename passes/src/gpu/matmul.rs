@@ -179,3 +179,90 @@ pub(super) fn fill(operand: &Operand<'_>) -> Fill {
 pub(super) fn fill_along(along: Along, extent: usize) -> Fill {
     Fill { along, width: if extent.is_multiple_of(4) { 4 } else { 1 } }
 }
+
+#[cfg(test)]
+mod tests {
+    use kiln_ir::gpu::Support;
+    use kiln_ir::kernel::{Access, BufferIndex, Instruction, Reg};
+    use kiln_ir::{Precision, kernel};
+
+    use super::*;
+
+    /// A device with more of everything.
+    const LARGE: GpuTarget = GpuTarget {
+        f64: Support::Present,
+        bindings: 64,
+        workgroup_size: 1024,
+        workgroup_memory: 48 << 10,
+        ..GpuTarget::WEBGPU
+    };
+
+    /// A product of dense matrices.
+    fn product(dtype: DType, [m, n, k]: [usize; 3]) -> MatMulKernel {
+        let operand = |result: u32, stride: usize| {
+            let affine = Affine { offset: 0, strides: [stride as i64, 1].into_iter().collect() };
+            let address = kernel::Address { affine, ..kernel::Address::default() };
+            let operation = Operation::Load { buffer: BufferIndex(result), address, bounds: Vec::new() };
+            let instructions = vec![Instruction { result: Reg(result), dtype, operation }];
+            MatrixOperand { block: kernel::Block { instructions, stores: Vec::new() }, value: Reg(result) }
+        };
+        let buffer = |len, access| Buffer { dtype, len, access };
+        let address = Affine { offset: 0, strides: [n as i64, 1].into_iter().collect() };
+        let store = kernel::Store { buffer: BufferIndex(2), address, value: Reg(2) };
+        MatMulKernel {
+            buffers: vec![buffer(m * k, Access::Read), buffer(k * n, Access::Read), buffer(m * n, Access::Write)],
+            batch: Default::default(),
+            m,
+            n,
+            k,
+            dtype,
+            accumulate: dtype.accumulator(),
+            precision: Precision::Full,
+            lhs: operand(0, k),
+            rhs: operand(1, n),
+            product: Reg(2),
+            epilogue: kernel::Block { instructions: Vec::new(), stores: vec![store] },
+        }
+    }
+
+    fn tile_of(schedule: &MatMulSchedule) -> Option<Tile> {
+        match schedule.spread {
+            MatMulSpread::Tiles { tile } => Some(tile),
+            MatMulSpread::Thin { .. } => None,
+        }
+    }
+
+    #[test]
+    fn tiles_keep_the_limits_and_share_themselves_out() {
+        for target in [GpuTarget::WEBGPU, LARGE] {
+            for dtype in [DType::F32, DType::F64, DType::BF16] {
+                for extents in [[5, 7, 9], [33, 2000, 1], [2048, 2048, 2048], [64, 4096, 4096], [100, 100, 0]] {
+                    let schedule = schedule(&product(dtype, extents), &target);
+                    let tile = tile_of(&schedule).expect("neither extent is short");
+                    assert!(tile.invocations() <= target.workgroup_size);
+                    assert!((0..2).all(|axis| tile.extents[axis].is_multiple_of(tile.registers[axis])), "{tile:?}");
+                    let vectors: u32 = tile.extents.iter().map(|extent| extent * ((tile.depth / 4) | 1)).sum();
+                    assert!(vectors * 4 * bytes(dtype) <= target.workgroup_memory, "{tile:?}");
+                    let (k, part) = (extents[2], schedule.part as usize);
+                    assert!(part.is_multiple_of(tile.depth as usize) && part * schedule.splits as usize >= k);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn large_products_have_large_tiles_and_long_sums_are_split() {
+        let large = schedule(&product(DType::F32, [2048, 2048, 2048]), &LARGE);
+        let tile = Tile { extents: [128, 128], registers: [8, 8], depth: 32 };
+        assert_eq!((tile_of(&large), large.splits), (Some(tile), 1));
+        let long = schedule(&product(DType::F32, [64, 64, 1 << 16]), &LARGE);
+        assert_eq!((tile_of(&long).map(|tile| tile.extents), long.splits), (Some([64, 64]), 64));
+    }
+
+    #[test]
+    fn a_vector_times_a_matrix_wastes_no_tile() {
+        let schedule = schedule(&product(DType::F32, [1, 4096, 4096]), &GpuTarget::WEBGPU);
+        assert_eq!(schedule.spread, MatMulSpread::Thin { long: MatrixAxis::Columns, points: 64, lanes: 4 });
+        assert_eq!(schedule.splits, 16);
+    }
+}

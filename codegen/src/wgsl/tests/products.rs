@@ -95,7 +95,7 @@ const WAYS: [[Lies; 2]; 4] = [
     [Lies::ByColumns, Lies::ByColumns],
 ];
 
-/// A device with everything but subgroups, and one with nothing that is not needed for a dtype.
+/// A device with everything, and one with nothing that is not needed for a dtype.
 fn targets(dtype: DType) -> [GpuTarget; 2] {
     let support = |own: DType| Support::of(dtype == own);
     [FULL, GpuTarget { f64: support(DType::F64), i64: support(DType::I64), ..GpuTarget::WEBGPU }]
@@ -255,19 +255,16 @@ fn attention(dtype: DType, [queries, keys, depth, width]: [usize; 4], pass: Pass
 }
 
 fn spread(kernel: &AttentionKernel) -> AttentionSchedule {
-    let fills = |rows: usize, columns: usize| {
-        let _ = rows;
-        Fills { rows: fill(Along::Summed, columns), columns: fill(Along::Kept, columns) }
-    };
+    let fills = |columns: usize| Fills { rows: fill(Along::Summed, columns), columns: fill(Along::Kept, columns) };
     let tile = |extents, registers| Tile { extents, registers, depth: 8 };
     AttentionSchedule {
         scores: tile([16, 16], [4, 4]),
         values: tile([16, 16], [4, 4]),
         depths: tile([16, 32], [4, 8]),
-        query: fills(kernel.queries, kernel.depth),
-        key: fills(kernel.keys, kernel.depth),
-        value: fills(kernel.keys, kernel.width),
-        gradient: fills(kernel.queries, kernel.width),
+        query: fills(kernel.depth),
+        key: fills(kernel.depth),
+        value: fills(kernel.width),
+        gradient: fills(kernel.width),
         softmax: Softmax::TwoWalks,
     }
 }
