@@ -64,7 +64,7 @@ pub(super) fn schedule(kernel: &MatMulKernel, target: &GpuTarget) -> MatMulSched
 
 /// Into how many parts the summed extent may be split.
 fn splits(kernel: &MatMulKernel) -> usize {
-    (kernel.k / SPLIT).clamp(1, 64)
+    (kernel.k / SPLIT).clamp(1, 256)
 }
 
 /// Points of a workgroup, and invocations for each: those that lie side by side read side by side.
@@ -256,7 +256,7 @@ mod tests {
         let tile = Tile { extents: [128, 128], registers: [8, 8], depth: 32 };
         assert_eq!((tile_of(&large), large.splits), (Some(tile), 1));
         let long = schedule(&product(DType::F32, [64, 64, 1 << 16]), &LARGE);
-        assert_eq!((tile_of(&long).map(|tile| tile.extents), long.splits), (Some([64, 64]), 64));
+        assert_eq!((tile_of(&long).map(|tile| tile.extents), long.splits), (Some([64, 64]), 256));
     }
 
     #[test]
