@@ -11,6 +11,7 @@ use kiln_ir::{Backend, DType, Graph, GraphBuilder, HostData, Loc, Op, ScalarOp, 
 
 use crate::check::{check, check_compiled};
 use crate::data::{Source, Values, tensor};
+use crate::under_test::each_or_one;
 
 /// Shapes that every op must take: scalar, empty, one element, odd, prime, flat both ways, some rank.
 pub(crate) const SMALL_SHAPES: &[&[usize]] =
@@ -146,15 +147,16 @@ fn elementwise(op: Op, dtypes: &[DType], shape: &[usize], layouts: &[Layout], se
 /// All shapes and layouts of one elementwise op.
 #[track_caller]
 fn check_elementwise(op: &Op, dtypes: &[DType]) {
-    for layouts in turns(dtypes.len()) {
-        for shape in SMALL_SHAPES {
+    for shape in SMALL_SHAPES {
+        for layouts in each_or_one(turns(dtypes.len()).collect(), &(op, dtypes, shape)) {
             let (graph, inputs) = elementwise(op.clone(), dtypes, shape, &layouts, shape.len() as u64);
             check_compiled(&graph, &inputs);
         }
     }
     let (graph, inputs) = elementwise(op.clone(), dtypes, &[13], &vec![Layout::Plain; dtypes.len()], 3);
     check(&graph, &inputs);
-    for (seed, layouts) in turns(dtypes.len()).enumerate().step_by(2) {
+    let turns = turns(dtypes.len()).enumerate().step_by(2).collect();
+    for (seed, layouts) in each_or_one(turns, &(op, dtypes)) {
         let (graph, inputs) = elementwise(op.clone(), dtypes, LARGE_SHAPE, &layouts, seed as u64);
         check_compiled(&graph, &inputs);
     }

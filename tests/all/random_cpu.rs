@@ -11,12 +11,13 @@ use proptest::test_runner::TestRunner;
 
 use crate::check::{Report, check, check_every_node};
 use crate::random::{Case, Config, Customs, Numbers, Ops, Values, cases, graph_from_seed};
+use crate::under_test::tried;
 
 /// Runs `count` random cases through a check; the smallest failing one is shown.
 #[track_caller]
 fn check_random(config: Config, count: u32, check_case: fn(&Case) -> Report) {
     let (elements, skipped) = (Cell::new(0), Cell::new(0));
-    let outcome = TestRunner::new(crate::seeded(count)).run(&cases(config), |case| {
+    let outcome = TestRunner::new(crate::seeded(tried(count))).run(&cases(config), |case| {
         let report = check_case(&case);
         elements.set(elements.get() + report.elements);
         skipped.set(skipped.get() + report.skipped);
@@ -68,7 +69,7 @@ fn random_graphs_with_custom_ops_match() {
 
 #[test]
 fn long_random_graphs_match_node_by_node() {
-    for seed in 0..20 {
+    for seed in 0..u64::from(tried(20)) {
         let config = Config { steps: 80, max_elements: 2000, ..Config::default() };
         node_by_node(&graph_from_seed(&config, seed));
     }

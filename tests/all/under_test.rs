@@ -43,3 +43,25 @@ pub(crate) fn device() -> Device {
 pub(crate) fn backend() -> Backend {
     DEVICE.backend()
 }
+
+/// All of some variants of a check on the CPU. A GPU compiles a text for each, which takes a driver milliseconds: there it is one of them, and
+/// another one for the next `subject`, so that over all subjects each has its turn.
+pub(crate) fn each_or_one<T>(variants: Vec<T>, subject: &dyn std::fmt::Debug) -> Vec<T> {
+    match backend() {
+        Backend::NdArray | Backend::Cpu => variants,
+        Backend::Wgpu | Backend::Cuda => {
+            let turn =
+                format!("{subject:?}").bytes().fold(7usize, |turn, byte| turn.wrapping_mul(31) + usize::from(byte));
+            let count = variants.len().max(1);
+            variants.into_iter().skip(turn % count).take(1).collect()
+        }
+    }
+}
+
+/// How many of `count` random cases are tried: a fraction on a GPU, for the same reason.
+pub(crate) fn tried(count: u32) -> u32 {
+    match backend() {
+        Backend::NdArray | Backend::Cpu => count,
+        Backend::Wgpu | Backend::Cuda => count.div_ceil(10),
+    }
+}

@@ -118,7 +118,7 @@ impl GpuEngine {
                 }
             });
         }
-        gpu.pipelines.save();
+        gpu.pipelines.save_much();
         Ok(GpuEngine { gpu: gpu.clone(), steps, blocks, kernels: kernels.prepared })
     }
 

@@ -183,6 +183,13 @@ impl Gpu {
     }
 }
 
+/// What was compiled is kept for the next process.
+impl Drop for Gpu {
+    fn drop(&mut self) {
+        self.pipelines.save();
+    }
+}
+
 impl std::fmt::Debug for Gpu {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Gpu").field("adapter", &self.adapter).field("target", &self.target).finish_non_exhaustive()

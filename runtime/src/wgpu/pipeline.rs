@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kiln_ir::gpu::Dispatch;
@@ -11,6 +12,9 @@ use super::Adapter;
 
 /// How many bind groups a dispatch keeps: arguments and results may lie in other buffers at each call.
 const GROUPS: usize = 8;
+
+/// So many texts are worth writing the whole file anew.
+const MANY: usize = 256;
 
 /// Who wrote a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +38,8 @@ pub(crate) struct Pipelines {
     /// What the driver made of texts, to be kept in a file.
     cache: Option<wgpu::PipelineCache>,
     file: Option<std::path::PathBuf>,
+    /// How many texts were compiled since the file was written.
+    unsaved: AtomicUsize,
 }
 
 #[derive(Clone, PartialEq, Eq)]
@@ -58,7 +64,7 @@ impl Pipelines {
                 })
             }
         });
-        Pipelines { known: Mutex::default(), layouts: Mutex::default(), cache, file }
+        Pipelines { known: Mutex::default(), layouts: Mutex::default(), cache, file, unsaved: AtomicUsize::new(0) }
     }
 
     /// The pipeline of a dispatch. K0901 where the text does not compile (K0211 where it is a user's): nothing of it is kept then.
@@ -85,6 +91,7 @@ impl Pipelines {
             return Ok(pipeline);
         }
         known.entry(hash).or_default().push((key, pipeline.clone()));
+        self.unsaved.fetch_add(1, Ordering::Relaxed);
         Ok(pipeline)
     }
 
@@ -151,8 +158,18 @@ impl Pipelines {
         layout
     }
 
-    /// Keeps what the driver made in a file, where it gives it away. Failing to is no error: the next process compiles again.
+    /// Keeps what the driver made in a file where much is new, for processes that begin before this one ends.
+    pub(crate) fn save_much(&self) {
+        if self.unsaved.load(Ordering::Relaxed) >= MANY {
+            self.save();
+        }
+    }
+
+    /// Keeps what the driver made in a file, where it gives it away and something is new. Failing to is no error: the next process compiles again.
     pub(crate) fn save(&self) {
+        if self.unsaved.swap(0, Ordering::Relaxed) == 0 {
+            return;
+        }
         let (Some(cache), Some(file)) = (&self.cache, &self.file) else { return };
         let Some(data) = cache.get_data() else { return };
         let own = file.with_extension(format!("{}", std::process::id()));

@@ -5,6 +5,7 @@ use kiln_ir::{Axes, DType, Direction, Op, Precision, ReduceKind, ScalarOp, ScanK
 use super::{LARGE_SHAPE, Layout, SMALL_SHAPES, Trial};
 use crate::check::check_compiled;
 use crate::data::Values;
+use crate::under_test::each_or_one;
 
 /// Data on which products stay in range.
 fn values_for(product: bool) -> [Values; 2] {
@@ -28,7 +29,7 @@ fn check_one(op: Op, dtype: DType, shape: &[usize], values: [Values; 2]) {
     if infer(&op, &[&ty]).is_err() {
         return;
     }
-    for (seed, layout) in Layout::ALL.into_iter().enumerate() {
+    for (seed, layout) in each_or_one(Layout::ALL.into_iter().enumerate().collect(), &(&op, dtype, shape)) {
         let mut trial = Trial::new(seed as u64);
         let x = trial.operand(dtype, shape, values[seed % 2], layout);
         let result = trial.op(op.clone(), &[x]);
