@@ -20,7 +20,9 @@ pub(crate) fn executable(graph: &Graph, options: &Options, device: &Device) -> R
     let Some(target) = device.target() else { return Err(kiln_runtime::unsupported(device.backend()).into()) };
     let ours = |diagnostic| reproducible(graph, options, diagnostic);
     gpu::check(graph, target)?;
-    let plan = dump::plan(graph, &fitted(options, target)).map_err(ours)?;
+    let mut plan = dump::plan(graph, &fitted(options, target)).map_err(ours)?;
+    // What is all on the CPU, or nowhere, runs beside this device as well.
+    plan.backend = device.backend();
     let programs = programs(&plan, &options.customs, target).map_err(ours)?;
     dump::texts(&programs);
     Ok(Executable::with_programs(plan, &programs, &options.customs, device).map_err(|errors| errors.map(ours))?)

@@ -37,7 +37,7 @@ pub(crate) struct Report {
 #[track_caller]
 pub(crate) fn check(graph: &Graph, inputs: &[HostData]) -> Report {
     let report = check_compiled(graph, inputs);
-    check_compiled(&with_constants(graph, inputs), &[]);
+    check_compiled(&with_constants(graph, &relaxed::inputs(inputs)), &[]);
     check_every_node(graph, inputs);
     report
 }
@@ -45,6 +45,7 @@ pub(crate) fn check(graph: &Graph, inputs: &[HostData]) -> Report {
 /// Compares the graph, compiled in every variant and replayed.
 #[track_caller]
 pub(crate) fn check_compiled(graph: &Graph, inputs: &[HostData]) -> Report {
+    let inputs = &relaxed::inputs(inputs);
     let expected = Expected::of(graph, inputs);
     let others = other_values(inputs);
     let other = others.as_ref().map(|others| Expected::of(graph, others));
@@ -67,6 +68,7 @@ pub(crate) fn check_compiled(graph: &Graph, inputs: &[HostData]) -> Report {
 /// Compares the graph with one intermediate value as one more output, for each of them.
 #[track_caller]
 pub(crate) fn check_exposing_each(graph: &Graph, inputs: &[HostData]) {
+    let inputs = &relaxed::inputs(inputs);
     for value in with_all_outputs(graph).1 {
         if graph.outputs.iter().any(|output| output.value == value) {
             continue;
@@ -82,6 +84,7 @@ pub(crate) fn check_exposing_each(graph: &Graph, inputs: &[HostData]) {
 /// Compares every node on operands as the backend computed them.
 #[track_caller]
 pub(crate) fn check_every_node(graph: &Graph, inputs: &[HostData]) {
+    let inputs = &relaxed::inputs(inputs);
     let graph = &without_customs(graph);
     let (exposed, values) = with_all_outputs(graph);
     let Some(compiled) = Compiled::unless_refused(&exposed, &variants()[0].1) else { return };

@@ -200,7 +200,7 @@ fn a_state_may_change_its_shape() {
 
 #[test]
 fn errors_before_the_launch_leave_the_state_as_it_was() {
-    let device = device();
+    let device = Device::cpu();
     let f = step(&device, |x: Tensor, y: Tensor| {
         let wrong = y.rank() == 2;
         let next = if wrong { x.matmul(&y) } else { &x + 1.0 };
@@ -297,7 +297,7 @@ fn a_warm_step_asks_the_system_for_no_memory() {
 
 #[test]
 fn evaluation_in_a_loop_keeps_memory_flat() {
-    let device = device();
+    let device = Device::cpu();
     let evaluate = jit(&device, |(w, b, x): (Tensor, Tensor, Tensor)| (x.matmul(&w) + b).relu());
     let w = Array::ones(&device, DType::F32, [16, 16]).unwrap();
     let b = Array::ones(&device, DType::F32, [16]).unwrap();
@@ -314,7 +314,7 @@ fn evaluation_in_a_loop_keeps_memory_flat() {
 
 #[test]
 fn a_part_taken_from_a_large_array_does_not_keep_it() {
-    let device = device();
+    let device = Device::cpu();
     let take = jit(&device, |(x, rows): (Tensor, Tensor)| x.take(0, &rows));
     let big = Array::ones(&device, DType::F32, [1000, 100]).unwrap();
     let rows = Array::new(&device, [1i32, 500, 999]).unwrap();

@@ -279,6 +279,9 @@ fn computed(
                 w.line(format!("var {name}: {};", held.wide(width)));
                 for lane in 0..width {
                     let inside = point.bounds(bounds, lane).unwrap_or_else(|| "true".to_owned());
+                    if inside == "false" {
+                        continue;
+                    }
                     let value = memory::load(module.bound(buffer), address, &computed, point, Some(lane)).held_as(held);
                     let component = ["x", "y", "z", "w"][lane as usize];
                     w.line(format!("if {inside} {{ {name}.{component} = {}; }}", value.text));
@@ -287,6 +290,9 @@ fn computed(
             }
             let value = memory::load(module.bound(buffer), address, &computed, point, None).held_as(held);
             w.line(format!("var {name}: {};", held.wide(value.width)));
+            if inside == "false" {
+                return Ok(Value::new(name, held, value.width));
+            }
             w.line(format!("if {inside} {{ {name} = {}; }}", value.text));
             Value::new(name, held, value.width)
         }

@@ -83,14 +83,23 @@ impl Point {
         }
     }
 
-    /// Whether all bounds hold at the neighbour `lane`; `None` where they hold at every point.
+    /// Whether all bounds hold at the neighbour `lane`: `true` or `false` where that is known; `None` where they hold at every point.
     pub(super) fn bounds(&self, bounds: &[Bound], lane: u32) -> Option<String> {
-        let tests: Vec<String> = bounds
-            .iter()
-            .filter(|bound| !self.always(bound))
-            .map(|bound| format!("u32({}) < {}u", self.affine(&bound.at, lane), bound.extent))
-            .collect();
-        (!tests.is_empty()).then(|| tests.join(" && "))
+        let tests = bounds.iter().filter(|bound| !self.always(bound)).map(|bound| {
+            let at = self.affine(&bound.at, lane);
+            // WGSL refuses constants that do not fit their type, so these are judged here.
+            match at.parse::<i64>() {
+                Ok(at) => (0..bound.extent as i64).contains(&at).to_string(),
+                Err(_) => format!("u32({at}) < {}u", bound.extent),
+            }
+        });
+        let tests: Vec<String> = tests.collect();
+        if tests.iter().any(|test| test == "false") {
+            return Some("false".to_owned());
+        }
+        let open: Vec<&str> = tests.iter().map(String::as_str).filter(|test| *test != "true").collect();
+        let text = if open.is_empty() { "true".to_owned() } else { open.join(" && ") };
+        (!tests.is_empty()).then_some(text)
     }
 
     /// Whether a bound holds at every point of the space.
@@ -139,5 +148,13 @@ mod tests {
         let bound = |offset, extent| Bound { at: affine(offset, &[1]), extent };
         assert_eq!(point.bounds(&[bound(0, 4)], 0), None);
         assert_eq!(point.bounds(&[bound(-1, 4), bound(0, 3)], 0).as_deref(), Some("u32(i - 1) < 4u && u32(i) < 3u"));
+    }
+
+    #[test]
+    fn bounds_at_a_known_point_are_judged() {
+        let point = Point::new(["0".to_owned()], [2]);
+        let bound = |offset, extent| Bound { at: affine(offset, &[1]), extent };
+        assert_eq!(point.bounds(&[bound(-1, 4)], 0).as_deref(), Some("false"));
+        assert_eq!(point.bounds(&[bound(1, 2)], 0).as_deref(), Some("true"));
     }
 }

@@ -2,8 +2,6 @@
 
 use kiln::prelude::*;
 
-use crate::under_test::device;
-
 #[derive(ExtensionType, Clone)]
 struct Affine<T> {
     weight: T,
@@ -70,7 +68,7 @@ fn extremes() -> CustomOp<Tensor, Extremes<Tensor>> {
 
 #[test]
 fn structs_options_lists_and_numbers_reach_the_kernel() {
-    for device in [device(), Device::reference()] {
+    for device in [Device::cpu(), Device::reference()] {
         let array = |values: [f32; 2]| Array::new(&device, values).unwrap();
         let f = jit(&device, |(x, weight, bias): (Tensor, Tensor, Tensor)| {
             let call = |bias: Option<Tensor>, more: Vec<Tensor>, factor: f32| {
@@ -88,7 +86,7 @@ fn structs_options_lists_and_numbers_reach_the_kernel() {
 
 #[test]
 fn an_op_of_several_results_gives_each_to_its_readers() {
-    for device in [device(), Device::reference()] {
+    for device in [Device::cpu(), Device::reference()] {
         let f = jit(&device, |x: Tensor| {
             let Extremes { low, high } = extremes().call(&x * 2.0);
             // Only the second result is read.
@@ -103,8 +101,8 @@ fn an_op_of_several_results_gives_each_to_its_readers() {
 
 #[test]
 fn a_gradient_of_one_of_several_results_has_zeros_for_the_others() {
-    let f = jit(&device(), |x: Tensor| grad(&x, |x| extremes().call(x).high * 5.0));
-    let gradient = f.call(Array::new(&device(), [1.0f32, 4.0, 2.0]).unwrap()).unwrap();
+    let f = jit(&Device::cpu(), |x: Tensor| grad(&x, |x| extremes().call(x).high * 5.0));
+    let gradient = f.call(Array::new(&Device::cpu(), [1.0f32, 4.0, 2.0]).unwrap()).unwrap();
     assert_eq!(gradient.to_vec::<f32>().unwrap(), [0.0, 5.0, 0.0]);
 }
 
@@ -118,8 +116,8 @@ fn a_rule_may_call_ops_whose_rules_call_its_own() {
         let op = opaque_op("cosine", |x: &TensorType| Ok(x.clone()));
         op.cpu(|x, y| super::each(x, y, f32::cos)).gradient(|x, _, dy| -(dy * sine(x))).call(x)
     }
-    let f = jit(&device(), |x: Tensor| grad(&x, |x| grad(x, |x| grad(x, |x| sine(x).sum(..)).sum(..)).sum(..)));
-    let third = f.call(Array::new(&device(), [0.0f32, 1.0]).unwrap()).unwrap().to_vec::<f32>().unwrap();
+    let f = jit(&Device::cpu(), |x: Tensor| grad(&x, |x| grad(x, |x| grad(x, |x| sine(x).sum(..)).sum(..)).sum(..)));
+    let third = f.call(Array::new(&Device::cpu(), [0.0f32, 1.0]).unwrap()).unwrap().to_vec::<f32>().unwrap();
     assert!((third[0] + 1.0).abs() < 1e-6 && (third[1] + 1.0f32.cos()).abs() < 1e-6, "{third:?}");
 }
 
@@ -152,7 +150,7 @@ fn operands_are_named_where_they_stand_in_tuples() {
 #[test]
 fn an_op_without_operands_lives_where_its_scope_does() {
     let op = custom_op("ramp", |count: &i32| Scope::current().arange(*count as usize, DType::F32));
-    let f = jit(&device(), |x: Tensor| x + op.call(3));
-    let y = f.call(Array::new(&device(), [1.0f32; 3]).unwrap()).unwrap();
+    let f = jit(&Device::cpu(), |x: Tensor| x + op.call(3));
+    let y = f.call(Array::new(&Device::cpu(), [1.0f32; 3]).unwrap()).unwrap();
     assert_eq!(y.to_vec::<f32>().unwrap(), [1.0, 2.0, 3.0]);
 }

@@ -1,7 +1,7 @@
 //! Arrays and runs: donation, memory that comes back, errors that leave everything usable, threads.
 
 use kiln_ir::{Code, DType, ScalarOp};
-use kiln_passes::{Options, compile};
+use kiln_passes::Options;
 use kiln_runtime::{Argument, Array, Device, Executable};
 
 use super::Program;
@@ -9,7 +9,7 @@ use super::Program;
 use crate::under_test::device;
 
 fn executable(program: &Program, options: &Options, device: &Device) -> Executable {
-    Executable::new(compile(&program.graph().0, options).unwrap(), device).unwrap()
+    kiln::compile_with(&program.graph().0.retarget(device.backend()).unwrap(), options, device).unwrap()
 }
 
 /// `x * 2 + 1`.

@@ -3,6 +3,7 @@
 use kiln_ir::{DType, Direction, Op, ReduceKind, ScalarOp, ScanKind, Value};
 
 use super::{INF, NAN, Program};
+use crate::relaxed;
 
 #[test]
 fn a13_nan_passes_through_every_maximum_and_minimum() {
@@ -90,6 +91,9 @@ fn a14_ties_at_both_ends_go_to_the_lowest_index() {
 
 #[test]
 fn a23_arithmetic_that_looks_trivial_keeps_nan() {
+    if relaxed::ignores_nan() {
+        return;
+    }
     let mut p = Program::new();
     let x = p.vector(&[INF, NAN, 2.0, 0.0]);
     let zero = p.number(x, 0.0);
@@ -314,6 +318,9 @@ fn a41_log_softmax_and_masked_rows_stay_finite() {
 
 #[test]
 fn u_a42_a_value_computed_twice_is_the_same_value() {
+    if relaxed::contracts() {
+        return;
+    }
     let mut p = Program::new();
     let x = p.vector(&[1e14, 5e13, -2e14]);
     let scaled = p.scale(x, 0.3);
