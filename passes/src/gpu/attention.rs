@@ -107,7 +107,12 @@ fn buffers(blocks: &[&Block]) -> usize {
 /// Tiles for blocks of so many rows and keys, where they fit: of scores, of what is made with values, of what is made with queries or keys.
 fn blocks(kernel: &AttentionKernel, rows: u32, target: &GpuTarget) -> Option<[Tile; 3]> {
     let size = [kernel.dtype, kernel.softmax, kernel.values].into_iter().map(bytes).max().unwrap_or(4);
-    let own = if rows >= 16 { [4, 4] } else { [2, 4] };
+    // Small blocks are small altogether: a text that is written out for few elements compiles sooner.
+    let own = match rows {
+        64.. => [4, 4],
+        32.. => [2, 4],
+        _ => [1, 4],
+    };
     let matrices = match &kernel.pass {
         AttentionPass::Forward(_) => 1,
         AttentionPass::Backward(backward) => 1 + u32::from(backward.through.is_some()),
@@ -134,4 +139,23 @@ fn product(rows: u32, extent: usize, workgroup: u32, depth: u32, most: u32) -> T
     let own = rows * columns / workgroup;
     let across = if own >= 32 { 8 } else { 4 };
     Tile { extents: [rows, columns], registers: [own / across, across], depth }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn products_are_shared_out_among_all_invocations() {
+        for (rows, workgroup) in [(64, 256), (32, 128), (16, 64), (8, 16)] {
+            for extent in [1, 8, 24, 64, 200, 1000] {
+                for most in [16, 32, 64] {
+                    let tile = product(rows, extent, workgroup, 16, most);
+                    assert_eq!(tile.invocations(), workgroup, "{tile:?}");
+                    assert!(tile.registers[0] * tile.registers[1] <= most.max(4), "{tile:?}");
+                    assert!((0..2).all(|axis| tile.extents[axis].is_multiple_of(tile.registers[axis])), "{tile:?}");
+                }
+            }
+        }
+    }
 }
