@@ -286,8 +286,6 @@ pub struct AttentionSchedule {
     pub value: Fills,
     /// How gradients of the product are fetched.
     pub gradient: Fills,
-    /// How rows are normalised.
-    pub softmax: Softmax,
 }
 
 /// How a matrix is fetched where it is summed over one of its axes, and where over the other.
@@ -297,16 +295,6 @@ pub struct Fills {
     pub rows: Fill,
     /// Its columns are kept, its rows summed over.
     pub columns: Fill,
-}
-
-/// How attention normalises its rows, forward.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Softmax {
-    /// Maximum and sum come first, in a walk over all keys of their own; weights are whole in the second one.
-    TwoWalks,
-    /// One walk: what is summed is rescaled whenever the maximum grows, and divided by the sum at the end. Where factors are multiples of
-    /// weights.
-    Online,
 }
 
 /// How a running reduction is spread: a team of invocations for each outer point, or one invocation.

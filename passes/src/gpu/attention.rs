@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 
-use kiln_ir::gpu::{AttentionSchedule, Fill, Fills, GpuTarget, Softmax, Tile};
+use kiln_ir::gpu::{AttentionSchedule, Fill, Fills, GpuTarget, Tile};
 use kiln_ir::kernel::{AttentionKernel, AttentionPass, Block, MatrixOperand, Operation};
 use kiln_ir::{Code, Diagnostic};
 
@@ -53,7 +53,6 @@ pub(super) fn schedule(kernel: &AttentionKernel, target: &GpuTarget) -> Result<A
         key: fills(&kernel.key, [kernel.keys, kernel.depth]),
         value: fills(&kernel.value, [kernel.keys, kernel.width]),
         gradient: fills(gradient, [of_gradient, kernel.width]),
-        softmax: Softmax::TwoWalks,
     })
 }
 

@@ -32,6 +32,8 @@ pub(super) fn schedule(kernel: &ScatterKernel, target: &GpuTarget) -> Result<Sca
     let most = u32::MAX as usize;
     // Beside the kernel's own buffers, a dispatch sees what has been sorted.
     let fits = kernel.buffers.len() < target.bindings as usize
+        // Updates of one index meet at one element.
+        && kernel.ordered.clone().all(|axis| kernel.address.stride(axis) == 0)
         && groups.checked_mul(kernel.extent).is_some_and(|keys| keys < most)
         && groups.checked_mul(updates).is_some_and(|entries| entries < most / 2);
     if fits {

@@ -2,7 +2,7 @@
 
 use super::*;
 use kiln_ir::Precision;
-use kiln_ir::gpu::{Along, AttentionSchedule, Fill, Fills, MatMulSchedule, MatMulSpread, MatrixAxis, Softmax, Tile};
+use kiln_ir::gpu::{Along, AttentionSchedule, Fill, Fills, MatMulSchedule, MatMulSpread, MatrixAxis, Tile};
 use kiln_ir::kernel::{
     AttentionGradient, AttentionKernel, AttentionPass, AttentionResult, GradientZeros, MatMulKernel, MatrixOperand,
     SoftmaxGradient,
@@ -265,7 +265,6 @@ fn spread(kernel: &AttentionKernel) -> AttentionSchedule {
         key: fills(kernel.depth),
         value: fills(kernel.width),
         gradient: fills(kernel.width),
-        softmax: Softmax::TwoWalks,
     }
 }
 
