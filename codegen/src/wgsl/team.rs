@@ -8,7 +8,7 @@ use kiln_ir::Diagnostic;
 use kiln_ir::gpu::GpuTarget;
 
 use super::block::{Scope, Value};
-use super::fold::Accumulator;
+use super::fold::{Accumulator, Number};
 use super::module::{Module, Subgroups};
 use super::types::Held;
 use super::walk::{Step, Walk, coordinates};
@@ -153,8 +153,10 @@ fn through_memory(
         .iter()
         .enumerate()
         .map(|(place, number)| {
-            let name = format!("{}shared{place}_{}", team.prefix, number.held.name());
-            let ty = format!("array<{}, {}>", number.held.name(), team.teams * in_team);
+            // Bools are words in memory: some drivers lose them in workgroup memory.
+            let element = number.held.in_scratch();
+            let name = format!("{}shared{place}_{element}", team.prefix);
+            let ty = format!("array<{element}, {}>", team.teams * in_team);
             module.workgroup(&name, ty);
             name
         })
@@ -165,11 +167,17 @@ fn through_memory(
     };
     let read = |place: &str| -> Vec<Value> {
         let numbers = memory.iter().zip(&accumulator.numbers);
-        numbers.map(|(name, number)| Value::new(format!("{name}[{base}{place}]"), number.held, 1)).collect()
+        let one = |(name, number): (&String, &Number)| {
+            let element = format!("{name}[{base}{place}]");
+            let text = if number.held == Held::Bool { format!("({element} != 0u)") } else { element };
+            Value::new(text, number.held, 1)
+        };
+        numbers.map(one).collect()
     };
     let write = |w: &mut Writer, place: &str| {
         for (name, number) in memory.iter().zip(&accumulator.numbers) {
-            w.line(format!("{name}[{base}{place}] = {};", number.name));
+            let value = if number.held == Held::Bool { format!("u32({})", number.name) } else { number.name.clone() };
+            w.line(format!("{name}[{base}{place}] = {value};"));
         }
     };
     let set = |w: &mut Writer, values: &[Value]| {

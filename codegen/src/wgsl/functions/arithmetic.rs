@@ -79,7 +79,9 @@ fn sign_f32(x: f32) -> f32 {
         text: "
 fn div_f32(x: f32, y: f32) -> f32 {
     // The quotient's own error is taken off: correctly rounded. Products of halves of 12 bits are exact, and so are all differences.
-    let q = x / y;
+    // Its sign is set anew, so that no compiler sees that it is x / y and takes `q + rest / y` for `(x + rest) / y`.
+    let sign = (bitcast<u32>(x) ^ bitcast<u32>(y)) & 0x80000000u;
+    let q = bitcast<f32>((bitcast<u32>(x / y) & 0x7fffffffu) | sign);
     let ex = (bitcast<u32>(x) >> 23u) & 0xffu;
     let ey = (bitcast<u32>(y) >> 23u) & 0xffu;
     if ex - 67u < 120u && ey - 87u < 80u {
@@ -168,7 +170,7 @@ fn sqrt_f32(x: f32) -> f32 {
     // As for quotients. Numbers whose error would vanish are scaled by a power of 4.
     let bits = bitcast<u32>(x);
     let is_small = bits < 0x20000000u;
-    let scaled = select(x, x * 0x1p80f, is_small);
+    let scaled = select(select(x, x * 0x1p80f, is_small), f32(bits) * 0x1p-69f, bits < 0x800000u);
     let s = sqrt(scaled);
     let high = bitcast<f32>(bitcast<u32>(s) & 0xfffff000u);
     let low = s - high;
@@ -273,10 +275,11 @@ fn rem_i64(x: i64, y: i64) -> i64 {
     },
     Function {
         name: "is_nan_f64",
-        calls: &[],
+        calls: &["is_nan_f32"],
         text: "
 fn is_nan_f64(x: f64) -> bool {
-    return !(x <= 0.0lf || x >= 0.0lf);
+    // NaN, and only NaN, is NaN in f32 as well.
+    return is_nan_f32(f32(x));
 }
 ",
     },

@@ -95,17 +95,28 @@ fn atan_f32(x: f32) -> f32 {
 ",
     },
     Function {
+        name: "grown",
+        calls: &[],
+        text: "
+fn grown(x: f32) -> f32 {
+    // |x| * 2^60, of numbers that a device may flush as well.
+    let bits = bitcast<u32>(x) & 0x7fffffffu;
+    return select(abs(x) * 0x1p60f, f32(bits) * 0x1p-89f, bits < 0x800000u);
+}
+",
+    },
+    Function {
         name: "atan2_f32",
-        calls: &["angle", "from_bits", "is_nan_f32", "with_sign_of"],
+        calls: &["angle", "from_bits", "grown", "is_nan_f32", "with_sign_of"],
         text: "
 fn atan2_f32(y: f32, x: f32) -> f32 {
     // Both scaled alike, so that neither their sum overflows nor their products vanish. Large ones are by integers: a compiler may factor
     // a multiplication out of the sum.
     let largest = max(abs(y), abs(x));
-    let factor = select(1.0f, 0x1p60f, largest < 0x1p-60f);
+    let is_small = largest < 0x1p-60f;
     let steps = select(0u, 30u << 23u, largest > 0x1p100f);
-    let rise_bits = bitcast<u32>(abs(y) * factor);
-    let run_bits = bitcast<u32>(abs(x) * factor);
+    let rise_bits = bitcast<u32>(select(abs(y), grown(y), is_small));
+    let run_bits = bitcast<u32>(select(abs(x), grown(x), is_small));
     let rise = bitcast<f32>(select(select(0u, rise_bits - steps, rise_bits >= steps), rise_bits, rise_bits == 0x7f800000u));
     let run = bitcast<f32>(select(select(0u, run_bits - steps, run_bits >= steps), run_bits, run_bits == 0x7f800000u));
     let is_zero = ((bitcast<u32>(x) | bitcast<u32>(y)) & 0x7fffffffu) == 0u;

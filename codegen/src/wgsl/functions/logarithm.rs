@@ -84,7 +84,11 @@ fn log2_f32(x: f32) -> f32 {
 fn log_sum(high: f32, low: f32, doublings: f32) -> f32 {
     // ln((high + low) * 2^doublings), for a low part of 2^-11 of the high one at most, and a sum that is not near 1.
     let parts = log_split(high);
-    let d = low / high;
+    // Divided where it is not so large that a device's division fails.
+    let steps = select(0u, 64u << 23u, high > 0x1p64f);
+    let low_bits = bitcast<u32>(low);
+    let low_scaled = select(0.0f, bitcast<f32>(low_bits - steps), (low_bits & 0x7fffffffu) >= steps);
+    let d = low_scaled / bitcast<f32>(bitcast<u32>(high) - steps);
     let small = fma(d * d, fma(d, 0.33333334f, -0.5f), d);
     let e = parts.y + doublings;
     return fma(e, 0.69314575f, parts.x + fma(e, 1.4286068e-6f, log_tail(parts.x) + small));

@@ -159,14 +159,17 @@ fn cos_f32(x: f32) -> f32 {
     },
     Function {
         name: "tan_f32",
-        calls: &["cos_near", "div_f32", "is_nan_f32", "sin_near", "turned"],
+        calls: &["div_f32", "is_nan_f32", "turned"],
         text: "
 fn tan_f32(x: f32) -> f32 {
     let rest = turned(x);
-    let sine = sin_near(rest.x, rest.y);
-    let cosine = cos_near(rest.x, rest.y);
+    let r = rest.x + rest.y;
+    let square = r * r;
+    var p = fma(fma(fma(0.0044294717f, square, -2.1534213e-5f), square, 0.01092642f), square, 0.02124586f);
+    p = fma(fma(fma(p, square, 0.054067273f), square, 0.13332595f), square, 0.33333352f);
+    let tangent = rest.x + fma(r * square, p, rest.y);
     let is_odd = (i32(rest.z) & 1i) == 1i;
-    let result = div_f32(select(sine, -cosine, is_odd), select(cosine, sine, is_odd));
+    let result = select(tangent, div_f32(-1.0f, tangent), is_odd);
     return select(result, x, is_nan_f32(x) || (bitcast<u32>(x) & 0x7fffffffu) < 0x39000000u);
 }
 ",
