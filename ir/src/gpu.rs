@@ -163,7 +163,8 @@ pub enum LoopSchedule {
         /// Points of an invocation, neighbours along the last outer axis: 1, 2 or 4.
         width: u32,
     },
-    /// A team of invocations walks the inner space of one outer point together, and combines what each has folded.
+    /// A team of invocations walks the inner space of one outer point together, and combines what each has folded. Where that is at most 16
+    /// values for each, the walk is written out, and values stay in registers from one stage to the next.
     Team {
         /// Invocations of a team; a power of two.
         lanes: u32,

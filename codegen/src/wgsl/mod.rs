@@ -8,8 +8,6 @@
 //! - in memory, elements narrower than 32 bits are packed in words, as they are on the host: 4 of `i8`, `u8`, `bool`, 2 of `bf16` (and of `f16`,
 //!   where the device has no such type). An invocation that owns whole words writes words; any other changes its own bits by atomics.
 
-#![allow(dead_code, reason = "the forms are being put on top of it")]
-
 mod attention;
 mod block;
 #[cfg(feature = "wgpu")]

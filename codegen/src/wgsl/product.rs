@@ -165,13 +165,6 @@ impl Product {
         }
     }
 
-    /// Sums are those of nothing again.
-    pub(super) fn clear(&self, w: &mut Writer) {
-        for name in self.sums() {
-            w.line(format!("{name} = {}();", self.number.vector()));
-        }
-    }
-
     /// All sums, row by row.
     pub(super) fn sums(&self) -> Vec<String> {
         let vectors = self.rhs.count / 4;

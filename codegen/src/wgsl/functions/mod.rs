@@ -6,7 +6,8 @@
 //!
 //! - NaN, infinities and signs are told by bits, which no compiler looks through;
 //! - where a sum or a product must leave no error, one operand is cut to few bits by a mask, so that it leaves none; nothing relies on
-//!   `(a + b) - a` being more than `b`, or on `fma` being fused, except divisions and roots, which are an ulp off where it is not;
+//!   `(a + b) - a` being more than `b`, or on `fma` being fused;
+//! - devices may flush subnormal numbers. Where a result is a normal number all the same, operands are scaled by integers;
 //! - functions are of one number. What is called for two or four neighbours has a wrapper that calls it so often.
 
 mod arithmetic;
