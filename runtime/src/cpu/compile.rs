@@ -7,18 +7,21 @@
 //!   comes back to a reader;
 //! - an operand of a lower class than its step is either uniform and read with step 0, or has been expanded.
 
+mod run;
+
 use std::collections::{HashMap, HashSet};
 
 use kiln_ir::kernel::{Access, Affine, Block, Bound, Buffer, Instruction, Operation, Reg};
 use kiln_ir::{DType, Literal};
 use smallvec::SmallVec;
 
-use super::fused::{self, Fuser, Outside, Run};
+use super::fused::Fuser;
 use super::lanes::{self, BLOCK, Conversion, Repr, Stands, Work};
 use super::pairs::{Pairs, Part, arithmetic};
 use super::program::{Action, Class, Load, Program, Slot, Step, StoreStep, TileMap, Write};
 use super::space::Space;
 use super::vmath::Isa;
+use run::OpenRun;
 
 /// The axes of a tile's rows and columns; without one there is one row or column.
 #[derive(Clone, Copy, Debug)]
@@ -89,6 +92,8 @@ pub(super) struct Compiler<'k> {
     /// Writes runs of instructions as machine code, where the machine takes that.
     pub(super) fuser: Option<Fuser>,
     literal_of: HashMap<Reg, Literal>,
+    /// Registers of inner stages whose lanes are summed, row by row.
+    pub(super) summed: HashSet<Reg>,
 }
 
 /// The slot of a register that a run makes for itself.
@@ -114,15 +119,6 @@ struct Builder<'b> {
     expanded: HashMap<(Slot, Class), Slot>,
     /// The run of instructions that is being put together.
     run: Option<OpenRun>,
-}
-
-/// A run of instructions that may still take more.
-struct OpenRun {
-    run: Run,
-    /// Whether it changes while inner points are walked.
-    inner: bool,
-    reads: HashSet<Reg>,
-    makes: Vec<Reg>,
 }
 
 /// The bits of a literal as a lane.
@@ -168,6 +164,7 @@ impl<'k> Compiler<'k> {
             kept,
             fuser,
             literal_of: HashMap::new(),
+            summed: HashSet::new(),
         }
     }
 
@@ -318,77 +315,6 @@ impl<'k> Compiler<'k> {
             }
             Access::Write => Write::Any,
         }
-    }
-
-    /// Whether an instruction can be part of a run: then whether it changes while inner points are walked.
-    fn may_run(&self, instruction: &Instruction) -> Option<bool> {
-        self.fuser.as_ref()?;
-        let reads = operands(&instruction.operation);
-        let varies = reads.iter().any(|&reg| self.value(reg).class == Class::Full);
-        let fits = varies && fused::fits(instruction, self.isa, |reg| self.value(reg).dtype);
-        fits.then(|| reads.iter().any(|&reg| self.value(reg).inner))
-    }
-
-    fn join_run(&mut self, builder: &mut Builder<'_>, instruction: &Instruction, inner: bool) {
-        let reads = operands(&instruction.operation);
-        // What a row has once is spread over its lanes before the run begins.
-        let outside: SmallVec<[Outside; 3]> = reads
-            .iter()
-            .map(|&reg| match (self.literal_of.get(&reg), self.value(reg)) {
-                (Some(&literal), _) => Outside::Literal(literal),
-                (None, value) if value.class == Class::Uniform || value.slot == NOWHERE => {
-                    Outside::Slot(value.slot, value.class)
-                }
-                (None, value) => {
-                    let value = self.lift(builder, value, Class::Full);
-                    Outside::Slot(value.slot, value.class)
-                }
-            })
-            .collect();
-        let fresh = || OpenRun { run: Run::default(), inner, reads: HashSet::new(), makes: Vec::new() };
-        let open = builder.run.get_or_insert_with(fresh);
-        let dtype_of = |reg: Reg| self.value(reg).dtype;
-        let found = |reg: Reg| reads.iter().position(|&read| read == reg).map_or(outside[0], |index| outside[index]);
-        open.run.add(instruction, &reads, dtype_of, found);
-        open.reads.extend(reads.iter().copied().filter(|&reg| self.value(reg).slot != NOWHERE));
-        open.makes.push(instruction.result);
-        let value = Value { slot: NOWHERE, class: Class::Full, dtype: instruction.dtype, inner };
-        self.values.insert(instruction.result, value);
-    }
-
-    /// Ends the run before instruction `index` of the block: what is read from there on gets a slot.
-    fn close_run(&mut self, builder: &mut Builder<'_>, block: &Block, index: usize) {
-        let Some(OpenRun { run, inner, reads, makes }) = builder.run.take() else { return };
-        let mut results = Vec::new();
-        for reg in makes {
-            let needed = builder.last.get(&reg).is_some_and(|&last| last >= index) || self.kept.contains(&reg);
-            let Some(value) = self.values.get(&reg).copied().filter(|_| needed) else { continue };
-            let size = Repr::of(value.dtype).size();
-            let slot = if self.kept.contains(&reg) {
-                self.slots.push(SlotKind { class: Class::Full, size, span: Span::Walk });
-                self.slots.len() - 1
-            } else {
-                let slot = self.result_slot(builder, Class::Full, inner, size);
-                builder.local.push(slot);
-                slot
-            };
-            let is_read = builder.last_read.get(&reg).is_some_and(|&last| last >= index) || self.kept.contains(&reg);
-            let store = block.stores.iter().find(|store| store.value == reg && !is_read);
-            results.push((reg, slot, store.map(|store| self.write_of(store.buffer.0 as usize))));
-            self.values.insert(reg, Value { slot, ..value });
-        }
-        if let Some(&(_, result, _)) = results.first() {
-            let fuser = self.fuser.as_mut().expect("runs are made where there is a fuser");
-            let action = Action::Fused(Box::new(run.finish(fuser, &results)));
-            let step = Step { class: Class::Full, result, operands: [result; 3], steps: [0; 3], action, direct: None };
-            match builder.repeat {
-                Repeat::Inner if !inner => builder.program.before.push(step),
-                Repeat::Inner | Repeat::Once => builder.program.body.push(step),
-            }
-        }
-        let over = |reg: &Reg| builder.last.get(reg).is_some_and(|&last| last < index);
-        let over: Vec<Reg> = reads.into_iter().filter(over).collect();
-        self.release_all(builder, &over, index.saturating_sub(1));
     }
 
     fn instruction(&mut self, builder: &mut Builder<'_>, instruction: &Instruction) {

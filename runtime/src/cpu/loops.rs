@@ -13,8 +13,8 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
-use kiln_ir::DType;
 use kiln_ir::kernel::{Affine, Fold, LoopKernel, Reg, Stage};
+use kiln_ir::{DType, ReduceKind};
 use rayon::prelude::*;
 use smallvec::SmallVec;
 
@@ -22,7 +22,7 @@ use super::ahead::Runs;
 use super::compile::{Compiler, Repeat, lane_bits, operands};
 use super::fused::{Fuser, Look};
 use super::lanes::{BLOCK, FoldLoops, LanesLoop, Repr, fill};
-use super::program::{Class, Frame, Program, RawBuffer, Slot, Tile, TileMap};
+use super::program::{Action, Class, Frame, Program, RawBuffer, Slot, Step, Tile, TileMap};
 use super::reuse::Reuse;
 use super::scratch::{Layout, with_frame};
 use super::space::{Point, Space, Walk, maps_of};
@@ -83,6 +83,8 @@ impl Prepared {
 }
 
 struct FoldStep {
+    /// Whether the run of machine code that makes the value can sum it.
+    summed: bool,
     loops: FoldLoops,
     value: Slot,
     acc: Slot,
@@ -145,7 +147,17 @@ impl Loops {
                         seldom += partials.map(|acc| Repr::of(acc.loops.accumulator).size()).sum::<usize>();
                         let wanted: Vec<(Reg, DType)> =
                             folds.iter().map(|fold| (fold.value, fold.accumulate)).collect();
+                        if tiling.order == Order::Rows {
+                            compiler.summed =
+                                folds.iter().filter(|fold| sums_rows(fold)).map(|fold| fold.value).collect();
+                        }
                         let (program, values) = compiler.block(block, inner_tile, Repeat::Inner, &wanted, &later);
+                        let sums = |value: Slot| {
+                            program
+                                .body
+                                .iter()
+                                .any(|step| matches!(&step.action, Action::Fused(run) if run.sums(value)))
+                        };
                         let steps = folds.iter().zip(accs).zip(values).map(|((fold, own), value)| {
                             let Accumulator { loops, acc, partial, index } = own;
                             let class = outer_tile.top();
@@ -158,9 +170,11 @@ impl Loops {
                             carried.insert(result.slot);
                             let acc_size = Repr::of(loops.accumulator).size();
                             let index = index.map(|index| (index, at.clone()));
-                            FoldStep { loops, value, acc, partial, index, class, acc_size, finish }
+                            let summed = sums_rows(fold) && sums(value);
+                            FoldStep { summed, loops, value, acc, partial, index, class, acc_size, finish }
                         });
-                        Prepared::Fold(program, steps.collect())
+                        let steps = steps.collect();
+                        Prepared::Fold(program, steps)
                     }
                     Stage::Each(block) => {
                         Prepared::Each(compiler.block(block, inner_tile, Repeat::Inner, &[], &later).0)
@@ -175,7 +189,8 @@ impl Loops {
             Stage::Fold { .. } | Stage::Each(_) => Vec::new(),
         });
         carried.extend(outside.filter_map(|reg| compiler.known(reg)).map(|value| value.slot));
-        tiling.fit(&compiler.slots, seldom);
+        let lent = lent(&stages, &tiling);
+        tiling.fit(&compiler.slots, &lent, seldom, &space);
         let (outer, inner) = tiling.walks(&space);
         let fuser = compiler.fuser.take();
         let code = match fuser {
@@ -185,10 +200,15 @@ impl Loops {
         let layout = Layout::new(&compiler.slots, &compiler.constants, tiling.rows, tiling.lanes(), inner.len());
         let layout = layout.with_code(code);
         let carried = carried.into_iter().collect();
-        // Where little is done but read, the hardware looks ahead well enough.
+        // Where little is done but read, or all of it in one loop, the hardware looks ahead well enough, and to ask on top of that costs much.
         let bodies: usize = stages.iter().map(|stage| stage.program().body.len()).sum();
+        let turns = stages.iter().flat_map(|stage| &stage.program().body).any(Step::works_on_strips);
         let looks = layout.looks_ahead();
-        let runs = if bodies > 3 || looks { Runs::of(kernel, &reuse.stages, &space, &tiling) } else { Runs::default() };
+        let runs = if (bodies > 3 && turns) || looks {
+            Runs::of(kernel, &reuse.stages, &space, &tiling)
+        } else {
+            Runs::default()
+        };
         let steps = stages.iter().map(|stage| match stage {
             Prepared::Point(program) => program.body.len(),
             Prepared::Fold(program, _) | Prepared::Each(program) => program.body.len() * inner.len(),
@@ -481,6 +501,12 @@ impl FoldStep {
 
     unsafe fn combine(&self, frame: &mut Frame<'_>, point: &[i64], tile: Tile, order: Order) {
         let (value, acc) = (frame.at[self.value], frame.home[self.acc]);
+        if self.summed && !frame.sums.is_empty() {
+            // SAFETY: there is one row, with one accumulator of `f64`.
+            let acc = unsafe { &mut *acc.cast::<f64>() };
+            frame.sums.drain(..).for_each(|sum| *acc += f64::from(sum));
+            return;
+        }
         let (indices, first, step) = match &self.index {
             Some((slot, at)) => (frame.home[*slot].cast::<i64>(), at.map.at(point), at.column),
             None => (std::ptr::null_mut(), 0, 0),
@@ -583,6 +609,35 @@ unsafe fn finish_folds(folds: &[FoldStep], frame: &mut Frame<'_>, point: &[i64],
             fold.finish.run(frame, point, tile);
         }
     }
+}
+
+/// Slots whose lanes are read and written where they lie in memory, so that their strips are hardly touched.
+fn lent(stages: &[Prepared], tiling: &Tiling) -> HashSet<Slot> {
+    let (mut lent, mut used) = (HashSet::new(), HashSet::new());
+    for step in stages.iter().flat_map(|stage| stage.program().before.iter().chain(&stage.program().body)) {
+        match &step.action {
+            Action::Load(load) if load.lies_in_lanes(|at| tiling.is_dense(at)) => _ = lent.insert(step.result),
+            Action::Fused(run) => {
+                run.made().for_each(|(slot, direct)| _ = if direct { lent.insert(slot) } else { used.insert(slot) })
+            }
+            Action::Work(_) | Action::Random(..) if step.direct.is_some() => _ = lent.insert(step.result),
+            Action::Load(_)
+            | Action::Work(_)
+            | Action::Random(..)
+            | Action::Index(..)
+            | Action::Within(_)
+            | Action::Expand(..) => {
+                used.insert(step.result);
+            }
+        }
+    }
+    lent.retain(|slot| !used.contains(slot));
+    lent
+}
+
+/// Whether a fold adds up rows of `f32`.
+fn sums_rows(fold: &Fold) -> bool {
+    fold.kind == ReduceKind::Sum && fold.accumulate == DType::F32
 }
 
 /// What a fold accumulates in.

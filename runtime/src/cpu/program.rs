@@ -173,6 +173,8 @@ pub(super) struct Frame<'a> {
     pub(super) ahead: Ahead,
     /// The kernel's own machine code.
     pub(super) code: Runnable<'a>,
+    /// The sums of the parts of a row, where the last run of machine code took them.
+    pub(super) sums: SmallVec<[f32; 4]>,
 }
 
 impl Program {
@@ -259,6 +261,15 @@ impl StoreStep {
 }
 
 impl Step {
+    /// Whether it is a loop that reads or writes strips of scratch memory.
+    pub(super) fn works_on_strips(&self) -> bool {
+        match &self.action {
+            Action::Fused(_) => false,
+            Action::Load(load) => !load.lies_in_lanes(|at| at.column == 1),
+            Action::Work(_) | Action::Index(..) | Action::Within(_) | Action::Random(..) | Action::Expand(..) => true,
+        }
+    }
+
     unsafe fn run(&self, frame: &mut Frame<'_>, point: &[i64], tile: Tile, stores: &[StoreStep]) {
         let mut result = frame.home[self.result];
         if let Some(store) = self.direct.map(|index| &stores[index]) {
@@ -324,6 +335,11 @@ impl Work {
 }
 
 impl Load {
+    /// Whether lanes are read where they lie, if their map is dense.
+    pub(super) fn lies_in_lanes(&self, is_dense: impl Fn(&TileMap) -> bool) -> bool {
+        self.in_place && self.computed.is_empty() && self.bounds.is_empty() && is_dense(&self.at)
+    }
+
     /// Loads into `home`, or finds the lanes in place; where they are.
     unsafe fn run(&self, frame: &Frame<'_>, class: Class, point: &[i64], tile: Tile, home: *mut u8) -> *mut u8 {
         let memory = frame.buffers[self.buffer].data;

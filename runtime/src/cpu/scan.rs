@@ -81,7 +81,7 @@ impl Scan {
             mover: lanes::mover(kernel.dtype, isa),
             write: Write::Last,
         };
-        tiling.fit(&compiler.slots, 0);
+        tiling.fit(&compiler.slots, &HashSet::new(), 0, &space);
         let layout = Layout::new(&compiler.slots, &compiler.constants, tiling.rows, tiling.lanes(), 1);
         let (outer, inner) = tiling.walks(&space);
         let tile_cost = tiling.tile_cost(&space);

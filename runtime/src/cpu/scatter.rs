@@ -80,7 +80,7 @@ impl Scatter {
         let wanted = [(kernel.index, DType::I64), (kernel.update, dtype)];
         let (program, values) = compiler.block(&block, tile, Repeat::Inner, &wanted, &HashSet::new());
         let at = compiler.tile_map(&address, tile);
-        tiling.fit(&compiler.slots, 0);
+        tiling.fit(&compiler.slots, &HashSet::new(), 0, &space);
         let layout = Layout::new(&compiler.slots, &compiler.constants, tiling.rows, tiling.lanes(), 1);
         let (outer, inner) = tiling.walks(&space);
         let tile_cost = tiling.tile_cost(&space);

@@ -3,6 +3,8 @@
 use std::cell::RefCell;
 use std::sync::{Mutex, PoisonError};
 
+use smallvec::SmallVec;
+
 use super::ahead::Ahead;
 use super::compile::{SlotKind, Span};
 use super::fused::{Code, Look, Runnable};
@@ -131,6 +133,7 @@ pub(super) fn with_frame<R>(
         at: &mut scratch.at,
         ahead: Ahead::default(),
         code: Runnable(layout.code.as_ref()),
+        sums: SmallVec::new(),
     });
     SCRATCHES.with_borrow_mut(|scratches| scratches.push(scratch));
     result

@@ -10,7 +10,7 @@ use kiln_ir::kernel::{Affine, Block, Instruction, LoopKernel, Operation, Reg, St
 use kiln_ir::{DType, ScalarOp};
 
 use super::compile::{SlotKind, Span, TileAxes, operands};
-use super::program::{Class, Tile};
+use super::program::{Class, Slot, Tile, TileMap};
 use super::space::{Space, Walk};
 
 /// How a kernel's points are walked.
@@ -51,6 +51,8 @@ pub(super) const MANY: usize = 32;
 /// Lanes per tile, at most and at least.
 const MOST: usize = 4096;
 const LEAST: usize = 256;
+/// Lanes per tile of a large map that needs no strips.
+const AT_ONCE: usize = 16384;
 /// The same where rows lie across memory and are walked several times.
 const ACROSS: usize = 64;
 /// An axis this long makes strips of its own; a shorter one is joined by a second axis.
@@ -211,15 +213,25 @@ impl Tiling {
         along(self.column) == Some(1) && (self.rows == 1 || along(self.row) == Some(self.columns as i64))
     }
 
-    /// Sizes the tile so that its strips fit the cache, but for `seldom` bytes per lane that are seldom touched.
-    pub(super) fn fit(&mut self, slots: &[SlotKind], seldom: usize) {
+    /// Whether a load's lanes lie one after another in memory. Before the tile has its size.
+    pub(super) fn is_dense(&self, at: &TileMap) -> bool {
+        at.column == 1 && (self.row.is_none() || at.row == self.columns as i64)
+    }
+
+    /// Sizes the tile so that its strips fit the cache, but for those that are `lent` by memory, and `seldom` bytes per lane that are seldom
+    /// touched.
+    pub(super) fn fit(&mut self, slots: &[SlotKind], lent: &HashSet<Slot>, seldom: usize, space: &Space) {
         let bytes: usize = slots
             .iter()
-            .filter(|kind| kind.class == Class::Full && kind.span == Span::Tile)
-            .map(|kind| kind.size)
+            .enumerate()
+            .filter(|(slot, kind)| kind.class == Class::Full && kind.span == Span::Tile && !lent.contains(slot))
+            .map(|(_, kind)| kind.size)
             .sum();
         let bytes = bytes.saturating_sub(seldom);
-        let lanes = (STRIPS / bytes.max(1)).clamp(LEAST, MOST).min(self.most);
+        // A single loop from memory to memory.
+        let points: usize = space.extents.iter().product();
+        let alone = bytes == 0 && self.most == MOST && points >= MANY * AT_ONCE;
+        let lanes = if alone { AT_ONCE } else { (STRIPS / bytes.max(1)).clamp(LEAST, MOST).min(self.most) };
         let lanes = 1 << lanes.ilog2();
         if self.square {
             return;

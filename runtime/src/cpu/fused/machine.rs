@@ -13,13 +13,17 @@ use dynasmrt::x64::X64Relocation;
 use dynasmrt::{DynamicLabel, DynasmApi, DynasmLabelApi, VecAssembler, dynasm, mmap};
 
 use super::Look;
-use super::vector::{Kept, Lies, One, Operation, Predicate, Program, Two, V};
+use super::vector::{Kept, Lies, One, Operation, Predicate, Program, SUMS, Two, V};
 
-/// The loop: addresses of operands and results, in the program's order, and the number of lanes, a multiple of 64 above 0.
-pub(super) type Entry = unsafe extern "sysv64" fn(*const *mut u8, usize);
+/// The loop: addresses of operands and results, in the program's order, where the lanes end and where they begin, multiples of 64.
+pub(super) type Entry = unsafe extern "sysv64" fn(*const *mut u8, usize, usize);
 
 /// Vector registers.
 const REGISTERS: usize = 16;
+/// The first of those that hold sums, where there are any.
+const FIRST_SUM: u8 = (REGISTERS - SUMS) as u8;
+/// What leaves every number as it is when added.
+const NOTHING: u32 = 1 << 31;
 /// General registers that hold addresses: rcx, rdx, r8 to r11, rbx, rbp, r12 to r14. What finds no place is read from the table at each turn.
 const ADDRESSES: [u8; 11] = [1, 2, 8, 9, 10, 11, 3, 5, 12, 13, 14];
 /// The register for the others: r15.
@@ -44,9 +48,87 @@ impl Assembler {
 
     /// Adds a program, which begins at the offset that comes back.
     pub(super) fn add(&mut self, program: &Program, look: Look) -> usize {
-        let begin = self.0.offset().0;
         let (program, copies) = program.interleaved();
-        Loop::new(&program, &mut self.0).write(LANES * copies as i32, look);
+        self.function(&[program], copies, look)
+    }
+
+    /// The same of a program with a result that is summed.
+    pub(super) fn add_summed(&mut self, program: &Program, look: Look) -> usize {
+        self.function(&program.summed(), SUMS, look)
+    }
+
+    /// A loop of programs that follow one another, over so many vectors.
+    fn function(&mut self, parts: &[Program], vectors: usize, look: Look) -> usize {
+        let out = &mut self.0;
+        let begin = out.offset().0;
+        let lanes = LANES * vectors as i32;
+        let results = || parts.iter().flat_map(|part| &part.results);
+        let operands = parts.first().map_or(0, |part| part.operands.len());
+        let addresses = operands + results().map(|&(_, _, result, _)| result + 1).max().unwrap_or(0);
+        let sum = results().find(|&&(_, kept, ..)| kept == Kept::Summed).map(|&(_, _, result, _)| operands + result);
+        let (top, room, nothing) = (out.new_dynamic_label(), out.new_dynamic_label(), out.new_dynamic_label());
+        // How much of the stack is needed is known only at the end: it stands behind the code.
+        dynasm!(out ; .arch x64
+            ; push rbx ; push rbp ; push r12 ; push r13 ; push r14 ; push r15
+            ; movsxd rax, DWORD [=>room]
+            ; sub rsp, rax
+            ; mov rax, rdx
+        );
+        let asked = usize::from(look == Look::Ahead);
+        for (index, &register) in ADDRESSES.iter().enumerate().take(addresses + asked) {
+            dynasm!(out ; .arch x64 ; mov Rq(register), [rdi + 8 * index as i32]);
+        }
+        let sums = FIRST_SUM..REGISTERS as u8;
+        if sum.is_some() {
+            sums.clone().for_each(|register| dynasm!(out ; .arch x64 ; vmovups Ry(register), [=>nothing]));
+        }
+        dynasm!(out ; .arch x64 ; .align 16 ; =>top);
+        if look == Look::Ahead {
+            let base = address(out, addresses);
+            for line in 0..(lanes * 4 + LINE - 1) / LINE {
+                let on = line * LINE;
+                dynasm!(out ; .arch x64 ; prefetcht1 [Rq(base) + rax * 4 + on]);
+            }
+        }
+        let (mut stack, mut constants) = (0, vec![(nothing, NOTHING)]);
+        for part in parts {
+            let registers = if sum.is_some() { FIRST_SUM as usize } else { REGISTERS };
+            let mut turn = Loop::new(part, out, registers);
+            turn.write();
+            stack = stack.max(turn.stack);
+            constants.append(&mut turn.constants);
+        }
+        dynasm!(out ; .arch x64 ; add rax, lanes ; cmp rax, rsi ; jb =>top);
+        if results().any(|&(_, kept, ..)| kept == Kept::Streamed) {
+            // Whoever reads on another thread finds these writes done, as any others.
+            dynasm!(out ; .arch x64 ; sfence);
+        }
+        if let Some(index) = sum {
+            let mut left = SUMS as u8;
+            while left > 1 {
+                left /= 2;
+                for register in FIRST_SUM..FIRST_SUM + left {
+                    dynasm!(out ; .arch x64 ; vaddps Ry(register), Ry(register), Ry(register + left));
+                }
+            }
+            let base = address(out, index);
+            dynasm!(out ; .arch x64 ; vmovups [Rq(base)], Ry(FIRST_SUM));
+        }
+        dynasm!(out ; .arch x64
+            ; vzeroupper
+            ; movsxd rax, DWORD [=>room]
+            ; add rsp, rax
+            ; pop r15 ; pop r14 ; pop r13 ; pop r12 ; pop rbp ; pop rbx
+            ; ret
+            ; .align 32
+        );
+        for &(label, bits) in &constants {
+            dynasm!(out ; .arch x64 ; =>label);
+            for _ in 0..8 {
+                dynasm!(out ; .arch x64 ; .bytes bits.to_le_bytes());
+            }
+        }
+        dynasm!(out ; .arch x64 ; =>room ; .bytes stack.to_le_bytes() ; .align 16);
         begin
     }
 
@@ -87,6 +169,8 @@ enum Place {
 struct Loop<'a> {
     program: &'a Program,
     out: &'a mut VecAssembler<X64Relocation>,
+    /// How many registers there are for values.
+    registers: usize,
     /// The register that holds a value.
     register: Vec<Option<u8>>,
     /// The value that a register holds.
@@ -133,7 +217,7 @@ macro_rules! two {
 }
 
 impl<'a> Loop<'a> {
-    fn new(program: &'a Program, out: &'a mut VecAssembler<X64Relocation>) -> Loop<'a> {
+    fn new(program: &'a Program, out: &'a mut VecAssembler<X64Relocation>, registers: usize) -> Loop<'a> {
         let count = program.operations.len();
         let mut uses = vec![Vec::new(); count];
         for (position, &(value, ..)) in program.results.iter().enumerate().rev() {
@@ -150,6 +234,7 @@ impl<'a> Loop<'a> {
         Loop {
             program,
             out,
+            registers,
             register: vec![None; count],
             holds: [None; REGISTERS],
             spilled: vec![None; count],
@@ -162,56 +247,14 @@ impl<'a> Loop<'a> {
         }
     }
 
-    fn write(mut self, lanes: i32, look: Look) {
-        let (top, room) = (self.out.new_dynamic_label(), self.out.new_dynamic_label());
-        let results = self.program.results.iter().map(|&(_, _, result, _)| result + 1).max().unwrap_or(0);
-        let addresses = self.program.operands.len() + results;
-        // How much of the stack is needed is known only at the end: it stands behind the code.
-        dynasm!(self.out ; .arch x64
-            ; push rbx ; push rbp ; push r12 ; push r13 ; push r14 ; push r15
-            ; movsxd rax, DWORD [=>room]
-            ; sub rsp, rax
-        );
-        let asked = usize::from(look == Look::Ahead);
-        for (index, &register) in ADDRESSES.iter().enumerate().take(addresses + asked) {
-            dynasm!(self.out ; .arch x64 ; mov Rq(register), [rdi + 8 * index as i32]);
-        }
-        dynasm!(self.out ; .arch x64 ; xor eax, eax ; .align 16 ; =>top);
-        if look == Look::Ahead {
-            let base = self.address(addresses);
-            for line in 0..(lanes * 4 + LINE - 1) / LINE {
-                let on = line * LINE;
-                dynasm!(self.out ; .arch x64 ; prefetcht1 [Rq(base) + rax * 4 + on]);
-            }
-        }
+    /// One turn.
+    fn write(&mut self) {
         for position in 0..self.program.operations.len() {
             self.operation(position);
         }
         for position in 0..self.program.results.len() {
             self.result(position);
         }
-        let streamed = self.program.results.iter().any(|&(_, kept, ..)| kept == Kept::Streamed);
-        if streamed {
-            // Whoever reads on another thread finds these writes done, as any others.
-            dynasm!(self.out ; .arch x64 ; add rax, lanes ; cmp rax, rsi ; jb =>top ; sfence ; vzeroupper);
-        } else {
-            dynasm!(self.out ; .arch x64 ; add rax, lanes ; cmp rax, rsi ; jb =>top ; vzeroupper);
-        }
-        dynasm!(self.out ; .arch x64
-            ; movsxd rax, DWORD [=>room]
-            ; add rsp, rax
-            ; pop r15 ; pop r14 ; pop r13 ; pop r12 ; pop rbp ; pop rbx
-            ; ret
-            ; .align 32
-        );
-        for &(label, bits) in &self.constants {
-            dynasm!(self.out ; .arch x64 ; =>label);
-            for _ in 0..8 {
-                dynasm!(self.out ; .arch x64 ; .bytes bits.to_le_bytes());
-            }
-        }
-        let stack = self.stack;
-        dynasm!(self.out ; .arch x64 ; =>room ; .bytes stack.to_le_bytes() ; .align 16);
     }
 
     fn operation(&mut self, position: usize) {
@@ -368,7 +411,12 @@ impl<'a> Loop<'a> {
         let (value, kept, result, on) = self.program.results[index];
         let position = self.program.operations.len() + index;
         let from = self.in_register(value, position);
-        let base = self.address(self.program.operands.len() + result);
+        if kept == Kept::Summed {
+            let sum = FIRST_SUM + on;
+            dynasm!(self.out ; .arch x64 ; vaddps Ry(sum), Ry(sum), Ry(from));
+            return self.drop_value(value, position);
+        }
+        let base = address(self.out, self.program.operands.len() + result);
         let (bytes, lanes) = (VECTOR * i32::from(on), LANES * i32::from(on));
         match kept {
             Kept::Lanes => dynasm!(self.out ; .arch x64 ; vmovups [Rq(base) + rax * 4 + bytes], Ry(from)),
@@ -383,19 +431,9 @@ impl<'a> Loop<'a> {
                     ; vmovq QWORD [Rq(base) + rax + lanes], Rx(part)
                 );
             }
+            Kept::Summed => unreachable!("a sum is in registers"),
         }
         self.drop_value(value, position);
-    }
-
-    /// The general register with an address of the table.
-    fn address(&mut self, index: usize) -> u8 {
-        match ADDRESSES.get(index) {
-            Some(&register) => register,
-            None => {
-                dynasm!(self.out ; .arch x64 ; mov Rq(SPARE), [rdi + 8 * index as i32]);
-                SPARE
-            }
-        }
     }
 
     fn is_register(&self, value: V) -> bool {
@@ -427,7 +465,7 @@ impl<'a> Loop<'a> {
     }
 
     fn lanes_of(&mut self, operand: usize, on: u8) -> Place {
-        let base = self.address(operand);
+        let base = address(self.out, operand);
         match self.program.operands[operand] {
             Lies::Uniform => Place::Uniform(base),
             Lies::Along => Place::Along(base, VECTOR * i32::from(on)),
@@ -462,7 +500,7 @@ impl<'a> Loop<'a> {
             }
             Operation::Flags(operand, on) => {
                 // 1 becomes a mask of all bits: its negative.
-                let base = self.address(operand);
+                let base = address(self.out, operand);
                 match self.program.operands[operand] {
                     Lies::Uniform => dynasm!(self.out ; .arch x64 ; vmovq Rx(to), QWORD [Rq(base)]),
                     Lies::Along => {
@@ -527,7 +565,7 @@ impl<'a> Loop<'a> {
     /// A register that holds nothing any more; operands of the operation in hand stay where they are.
     fn free_register(&mut self, position: usize) -> u8 {
         let free = |register: &u8| self.holds[*register as usize].is_none() && self.taken != Some(*register);
-        if let Some(register) = (0..REGISTERS as u8).find(free) {
+        if let Some(register) = (0..self.registers as u8).find(free) {
             return register;
         }
         let next = |register: &usize| {
@@ -535,7 +573,7 @@ impl<'a> Loop<'a> {
             self.uses[value.0 as usize].iter().copied().filter(|&read| read >= position).min().unwrap_or(usize::MAX)
         };
         let holding = |register: &usize| !self.pinned[*register] && self.holds[*register].is_some();
-        let chosen = (0..REGISTERS).filter(holding).max_by_key(next);
+        let chosen = (0..self.registers).filter(holding).max_by_key(next);
         let register = chosen.expect("an operation has fewer operands than there are registers");
         let value = self.holds[register].take().expect("all registers are in use");
         self.register[value.0 as usize] = None;
@@ -550,6 +588,17 @@ impl<'a> Loop<'a> {
             dynasm!(self.out ; .arch x64 ; vmovups [rsp + at], Ry(register as u8));
         }
         register as u8
+    }
+}
+
+/// The general register with an address of the table.
+fn address(out: &mut VecAssembler<X64Relocation>, index: usize) -> u8 {
+    match ADDRESSES.get(index) {
+        Some(&register) => register,
+        None => {
+            dynasm!(out ; .arch x64 ; mov Rq(SPARE), [rdi + 8 * index as i32]);
+            SPARE
+        }
     }
 }
 

@@ -13,6 +13,8 @@ mod functions;
 mod machine;
 mod vector;
 
+use std::ops::Range;
+
 use kiln_ir::kernel::{Instruction, Reg};
 use kiln_ir::{DType, Literal};
 use smallvec::SmallVec;
@@ -20,7 +22,7 @@ use smallvec::SmallVec;
 pub(super) use functions::fits;
 use vector::{Kept, Lies, Operation, V, Writer};
 
-use super::lanes::BLOCK;
+use super::lanes::{BLOCK, LAST, joined_sums, row_parts};
 use super::program::{Class, Frame, Slot, StoreStep, Tile, Write};
 use super::vmath::{Isa, Level};
 
@@ -51,6 +53,8 @@ pub(super) struct Fused {
     entry: usize,
     /// The same where every result that is to be written past the caches can be.
     streamed: Option<usize>,
+    /// The same where one result is summed instead of written, and the slot of that.
+    summed: Option<(usize, Slot)>,
     operands: SmallVec<[Slot; 8]>,
     results: SmallVec<[Made; 2]>,
 }
@@ -102,6 +106,13 @@ impl Fuser {
         #[cfg(not(target_arch = "x86_64"))]
         unreachable!("there is no fuser for {program:?}");
     }
+
+    fn add_summed(&mut self, program: &vector::Program) -> usize {
+        #[cfg(target_arch = "x86_64")]
+        return self.assembler.add_summed(program, self.look);
+        #[cfg(not(target_arch = "x86_64"))]
+        unreachable!("there is no fuser for {program:?}");
+    }
 }
 
 /// A run of instructions while it is put together.
@@ -111,7 +122,6 @@ pub(super) struct Run {
     values: Vec<(Reg, DType, V)>,
     operands: SmallVec<[Slot; 8]>,
     outside: Vec<((Slot, bool), V)>,
-    pub(super) instructions: usize,
 }
 
 impl Run {
@@ -141,7 +151,6 @@ impl Run {
         };
         let value = self.writer.instruction(instruction, from, &operands);
         self.values.push((instruction.result, instruction.dtype, value));
-        self.instructions += 1;
     }
 
     fn take(&mut self, dtype: DType, outside: Outside) -> V {
@@ -162,8 +171,14 @@ impl Run {
         }
     }
 
-    /// The run as code. `results` are the registers that are read outside, with their slots and how they are stored if they are.
-    pub(super) fn finish(mut self, fuser: &mut Fuser, results: &[(Reg, Slot, Option<Write>)]) -> Fused {
+    /// The run as code. `results` are the registers that are read outside, with their slots and how they are stored if they are; `sum` is the
+    /// slot of one that nobody reads but a sum over its lanes.
+    pub(super) fn finish(
+        mut self,
+        fuser: &mut Fuser,
+        results: &[(Reg, Slot, Option<Write>)],
+        sum: Option<Slot>,
+    ) -> Fused {
         let results = results.iter().enumerate().map(|(index, &(reg, slot, write))| {
             let at = self.values.iter().rposition(|(own, ..)| *own == reg).expect("a result is made by the run");
             let (_, dtype, value) = self.values[at];
@@ -182,7 +197,16 @@ impl Run {
         for (_, kept, ..) in &mut program.results {
             *kept = if *kept == Kept::Streamed { Kept::Lanes } else { *kept };
         }
-        Fused { entry: fuser.add(&program), streamed, operands: self.operands, results }
+        let entry = fuser.add(&program);
+        let sum = sum.filter(|_| !streams && program.leaves_room_for_sums());
+        let summed = sum.map(|slot| {
+            let is_sum = |index: usize| results[index].slot == slot;
+            for (_, kept, result, _) in &mut program.results {
+                *kept = if is_sum(*result) { Kept::Summed } else { *kept };
+            }
+            (fuser.add_summed(&program), slot)
+        });
+        Fused { entry, streamed, summed, operands: self.operands, results }
     }
 }
 
@@ -193,6 +217,16 @@ impl Fused {
     /// The result in a slot.
     pub(super) fn result_mut(&mut self, slot: Slot) -> Option<&mut Made> {
         self.results.iter_mut().find(|result| result.slot == slot)
+    }
+
+    /// The slots of its results, and whether they are written to where they go in memory, or not at all.
+    pub(super) fn made(&self) -> impl Iterator<Item = (Slot, bool)> {
+        self.results.iter().map(|result| (result.slot, result.direct.is_some() || self.sums(result.slot)))
+    }
+
+    /// Whether it can sum the lanes of a slot.
+    pub(super) fn sums(&self, slot: Slot) -> bool {
+        self.summed.is_some_and(|(_, summed)| summed == slot)
     }
 
     /// Runs the loop over a tile.
@@ -226,8 +260,21 @@ impl Fused {
             let ahead = frame.ahead.take(lanes * size_of::<f32>());
             addresses.push(ahead.map_or(addresses[0], <*const u8>::cast_mut));
         }
+        if let Some((entry, slot)) = self.summed {
+            frame.sums.clear();
+            if tile.rows == 1 && tile.columns == lanes {
+                for part in row_parts(lanes) {
+                    // SAFETY: as below; a slot of `f32` holds more than the sums of one vector.
+                    unsafe {
+                        frame.code.run(entry, &addresses, part);
+                        frame.sums.push(joined_sums(&*frame.home[slot].cast::<[f32; LAST]>()));
+                    }
+                }
+                return;
+            }
+        }
         // SAFETY: every operand has these lanes, or one block if it is uniform, and so has every result.
-        unsafe { frame.code.run(entry, &addresses, lanes) };
+        unsafe { frame.code.run(entry, &addresses, 0..lanes) };
     }
 }
 
@@ -242,12 +289,12 @@ impl Runnable<'_> {
 
     /// Safety: the entry is one of this code's functions, whose addresses and lanes these are.
     #[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
-    unsafe fn run(self, entry: usize, addresses: &[*mut u8], lanes: usize) {
+    unsafe fn run(self, entry: usize, addresses: &[*mut u8], lanes: Range<usize>) {
         let code = self.0.expect("a kernel with fused runs has its code");
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the caller's.
         unsafe {
-            code.code.entry(entry)(addresses.as_ptr(), lanes);
+            code.code.entry(entry)(addresses.as_ptr(), lanes.end, lanes.start);
         }
         #[cfg(not(target_arch = "x86_64"))]
         let _ = code;

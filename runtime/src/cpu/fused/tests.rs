@@ -21,12 +21,12 @@ fn fused(instruction: &Instruction, reads: &[(Reg, DType)], operands: &[&[u8]], 
     assert!(fits(instruction, narrow(), dtype_of));
     let regs: Vec<Reg> = reads.iter().map(|&(reg, _)| reg).collect();
     run.add(instruction, &regs, dtype_of, outside);
-    let made = run.finish(&mut fuser, &[(instruction.result, 9, None)]);
+    let made = run.finish(&mut fuser, &[(instruction.result, 9, None)], None);
     let code = fuser.finish().expect("memory may be executed");
     let mut addresses: Vec<*mut u8> = made.operands.iter().map(|&slot| operands[slot].as_ptr().cast_mut()).collect();
     addresses.push(result.as_mut_ptr());
     // SAFETY: all operands and the result have these lanes.
-    unsafe { Runnable(Some(&code)).run(made.entry, &addresses, lanes) };
+    unsafe { Runnable(Some(&code)).run(made.entry, &addresses, 0..lanes) };
 }
 
 /// Numbers of every exponent and sign, with the borders of all functions among them.
@@ -170,7 +170,7 @@ fn a_run_of_many_values_spills_and_is_right() {
         run.add(instruction, reads, |_| DType::F32, outside);
     }
     let last = instructions.last().unwrap().result;
-    let made = run.finish(&mut fuser, &[(last, 99, None), (Reg(100), 98, None)]);
+    let made = run.finish(&mut fuser, &[(last, 99, None), (Reg(100), 98, None)], None);
     let code = fuser.finish().expect("memory may be executed");
     let operands: Vec<Vec<f32>> = (0..count)
         .map(|index| {
@@ -183,7 +183,7 @@ fn a_run_of_many_values_spills_and_is_right() {
         made.operands.iter().map(|&slot| operands[slot].as_ptr().cast_mut().cast()).collect();
     addresses.extend([first.as_mut_ptr().cast::<u8>(), second.as_mut_ptr().cast()]);
     // SAFETY: all operands and results have these lanes.
-    unsafe { Runnable(Some(&code)).run(made.entry, &addresses, BLOCK * 2) };
+    unsafe { Runnable(Some(&code)).run(made.entry, &addresses, 0..BLOCK * 2) };
     for lane in 0..BLOCK * 2 {
         let x: Vec<f32> = operands.iter().map(|operand| operand[lane]).collect();
         let products: Vec<f32> = (0..count as usize).map(|index| x[index] * x[(index + 1) % count as usize]).collect();
@@ -208,14 +208,14 @@ fn a_selection_by_stored_bools_and_literals_is_right() {
         dtype_of,
         outside,
     );
-    let made = run.finish(&mut fuser, &[(Reg(3), 3, None)]);
+    let made = run.finish(&mut fuser, &[(Reg(3), 3, None)], None);
     let code = fuser.finish().expect("memory may be executed");
     let flags: Vec<u8> = (0..BLOCK).map(|lane| u8::from(lane % 3 == 0)).collect();
     let numbers: Vec<f32> = (0..BLOCK).map(|lane| lane as f32).collect();
     let mut result = vec![0.0f32; BLOCK];
     let addresses = [flags.as_ptr().cast_mut(), numbers.as_ptr().cast_mut().cast(), result.as_mut_ptr().cast()];
     // SAFETY: all operands and the result have these lanes.
-    unsafe { Runnable(Some(&code)).run(made.entry, &addresses, BLOCK) };
+    unsafe { Runnable(Some(&code)).run(made.entry, &addresses, 0..BLOCK) };
     let expected = |lane: usize| if lane.is_multiple_of(3) { lane as f32 } else { 2.5 };
     assert_eq!(result, (0..BLOCK).map(expected).collect::<Vec<_>>());
 }

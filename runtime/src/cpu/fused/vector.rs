@@ -132,6 +132,8 @@ pub(super) enum Kept {
     Streamed,
     /// A mask as bools.
     Flags,
+    /// Added up: eight sums of as many lanes each, joined as the loops over rows join them, and of that the first vector.
+    Summed,
 }
 
 /// A program: operations, operands first.
@@ -147,6 +149,13 @@ pub(super) struct Program {
 /// hold: what spills costs less than waiting does.
 const FOR_TWO: usize = 13;
 const FOR_FOUR: usize = 3;
+/// The same beside eight sums.
+const FOR_TWO_SUMMED: usize = 4;
+const FOR_FOUR_SUMMED: usize = 2;
+/// Values that a program may hold at a time for sums beside them to be worth their registers.
+const SUMMED: usize = 7;
+/// Vectors that are summed side by side.
+pub(super) const SUMS: usize = 8;
 
 impl Program {
     /// The program for several vectors at a time, operation by operation: one waits for its operands while the others compute.
@@ -154,12 +163,31 @@ impl Program {
         let alive = self.most_alive();
         let copies =
             [(FOR_FOUR, 4), (FOR_TWO, 2)].into_iter().find(|&(most, _)| alive <= most).map_or(1, |(_, copies)| copies);
+        (self.copied(0, copies), copies)
+    }
+
+    /// The program for as many vectors as are summed side by side, part after part.
+    pub(super) fn summed(&self) -> Vec<Program> {
+        let alive = self.most_alive();
+        let copies = [(FOR_FOUR_SUMMED, 4), (FOR_TWO_SUMMED, 2)].into_iter().find(|&(most, _)| alive <= most);
+        let copies = copies.map_or(1, |(_, copies)| copies);
+        (0..SUMS).step_by(copies).map(|first| self.copied(first, copies)).collect()
+    }
+
+    /// Whether sums are worth their registers.
+    pub(super) fn leaves_room_for_sums(&self) -> bool {
+        self.most_alive() <= SUMMED
+    }
+
+    /// The program for so many vectors from number `first` on.
+    fn copied(&self, first: usize, copies: usize) -> Program {
         let mut writer = Writer::default();
         writer.program.operands.clone_from(&self.operands);
         let mut values = vec![Vec::with_capacity(self.operations.len()); copies];
         for operation in &self.operations {
             for (copy, values) in values.iter_mut().enumerate() {
-                let on = |operand: usize| if self.operands[operand] == Lies::Uniform { 0 } else { copy as u8 };
+                let on =
+                    |operand: usize| if self.operands[operand] == Lies::Uniform { 0 } else { (first + copy) as u8 };
                 let own = |value: V| -> V { values[value.0 as usize] };
                 let operation = match *operation {
                     Operation::Input(operand, _) => Operation::Input(operand, on(operand)),
@@ -180,10 +208,10 @@ impl Program {
         }
         for &(value, kept, result, _) in &self.results {
             for (copy, values) in values.iter().enumerate() {
-                writer.program.results.push((values[value.0 as usize], kept, result, copy as u8));
+                writer.program.results.push((values[value.0 as usize], kept, result, (first + copy) as u8));
             }
         }
-        (writer.program, copies)
+        writer.program
     }
 
     /// Values in registers at a time, at most; constants are read from memory.

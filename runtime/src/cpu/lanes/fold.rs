@@ -8,6 +8,7 @@
 //! summed again gives the same bits.
 
 use std::marker::PhantomData;
+use std::ops::Range;
 
 use kiln_ir::{DType, Direction, Literal, ReduceKind};
 
@@ -19,6 +20,11 @@ use crate::cpu::vmath::{Isa, Level};
 
 /// Numbers of a row that are summed in single precision before they go to the accumulator.
 const PARTIAL: usize = 2048;
+
+/// The parts of a row, or of a strip of one, that are summed in single precision.
+pub(in crate::cpu) fn row_parts(columns: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..columns).step_by(PARTIAL).map(move |start| start..columns.min(start + PARTIAL))
+}
 
 /// Reduces each of `rows` rows of `columns` dense lanes into its accumulator: values, rows, columns, accumulators, their indices, the
 /// index of the first column, the step of the index per column.

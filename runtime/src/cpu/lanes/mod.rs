@@ -22,10 +22,11 @@ use kiln_ir::DType;
 use super::vmath::{BinaryMath, UnaryMath};
 
 pub(super) use convert::{Conversion, bitcast, cast};
-pub(super) use fold::{FoldLoops, LanesLoop, fold_loops};
+pub(super) use fold::{FoldLoops, LanesLoop, fold_loops, row_parts};
 pub(super) use index::{IndexLoop, RandomLoop, index_loop, random_loop};
 pub(super) use memory::{Mover, Shape, fill, mover};
 pub(super) use pair::{Arithmetic, Stands, pair};
+pub(super) use row::{LAST, joined_sums};
 pub(super) use scalar::{fma, rounds, scalar, select};
 pub(super) use update::{Place, UpdateLoop, update_loop};
 
