@@ -9,10 +9,12 @@ use smallvec::SmallVec;
 
 use super::program::RawBuffer;
 use super::space::{Map, Space};
-use super::tiling::{Order, Tiling};
+use super::tiling::{Order, Tiling, instruction_cost};
 
 /// Buffers of fewer bytes are found in a cache anyway.
 const LARGE: usize = 2 << 20;
+/// Estimated nanoseconds per lane from which on an instruction is a function of many steps.
+const FUNCTION: f64 = 0.5;
 /// Bytes of a line of the cache.
 const LINE: usize = 64;
 
@@ -61,10 +63,17 @@ impl Runs {
         Runs { loads }
     }
 
-    /// Whether a kernel walks what it reads from memory more than once, so that loops that find it in a cache have the time to ask for more.
+    /// Whether a kernel walks what it reads from memory more than once, so that loops that find it in a cache have the time to ask for more:
+    /// where they compute functions. Loops of mere arithmetic keep the memory busy as it is.
     pub(super) fn pay(kernel: &LoopKernel) -> bool {
         let large = |buffer: &kiln_ir::kernel::Buffer| buffer.len * buffer.dtype.size() >= LARGE;
-        kernel.stages.len() > 1 && kernel.buffers.iter().any(large)
+        let computes = |stage: &Stage| match stage {
+            Stage::Point(_) => false,
+            Stage::Fold { block, .. } | Stage::Each(block) => {
+                block.instructions.iter().map(instruction_cost).any(|cost| cost >= FUNCTION)
+            }
+        };
+        kernel.stages.len() > 1 && kernel.buffers.iter().any(large) && kernel.stages.iter().any(computes)
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -1,9 +1,9 @@
 //! Loop kernels side by side: one parallel region over the tiles of all parts.
 
 use kiln_ir::kernel::{HorizontalKernel, Part};
-use rayon::prelude::*;
 use smallvec::SmallVec;
 
+use super::crew;
 use super::loops::{Loops, Work};
 use super::program::RawBuffer;
 
@@ -35,7 +35,7 @@ impl Horizontal {
             unsafe { self.parts[*part].0.run_work(&bound[*part], work) };
         };
         if Loops::is_parallel(total) {
-            works.par_iter().for_each(run);
+            crew::share(works.len(), |index| run(&works[index]));
         } else {
             works.iter().for_each(run);
         }

@@ -15,13 +15,13 @@ use std::ops::Range;
 
 use kiln_ir::kernel::{Affine, Fold, LoopKernel, Reg, Stage};
 use kiln_ir::{DType, ReduceKind};
-use rayon::prelude::*;
 use smallvec::SmallVec;
 
 use super::ahead::Runs;
-use super::compile::{Compiler, Repeat, lane_bits, operands};
+use super::compile::{Compiler, Repeat, Span, lane_bits, operands};
+use super::crew;
 use super::fused::{Fuser, Look};
-use super::lanes::{BLOCK, FoldLoops, LanesLoop, Repr, fill};
+use super::lanes::{BLOCK, FoldLoops, LanesLoop, Repr, fill, row_parts, set};
 use super::program::{Action, Class, Frame, Program, RawBuffer, Slot, Step, Tile, TileMap};
 use super::reuse::Reuse;
 use super::scratch::{Layout, with_frame};
@@ -189,7 +189,9 @@ impl Loops {
             Stage::Fold { .. } | Stage::Each(_) => Vec::new(),
         });
         carried.extend(outside.filter_map(|reg| compiler.known(reg)).map(|value| value.slot));
-        let lent = lent(&stages, &tiling);
+        // What is kept of a row fills the first-level cache: then tiles stay short.
+        let keeps = compiler.slots.iter().any(|slot| slot.span == Span::Walk);
+        let lent = if keeps { HashSet::new() } else { lent(&stages, &tiling) };
         tiling.fit(&compiler.slots, &lent, seldom, &space);
         let (outer, inner) = tiling.walks(&space);
         let fuser = compiler.fuser.take();
@@ -236,9 +238,9 @@ impl Loops {
             // SAFETY: the caller's.
             return unsafe { self.run_work(buffers, work) };
         }
-        works.par_iter().with_max_len(1).for_each(|work| {
+        crew::share(works.len(), |index| {
             // SAFETY: the caller's; works are disjoint sets of outer points.
-            unsafe { self.run_work(buffers, work) };
+            unsafe { self.run_work(buffers, &works[index]) };
         });
     }
 
@@ -432,7 +434,7 @@ impl Loops {
     }
 
     /// Runs every piece on a frame of its own that sees what earlier stages left in `frame`.
-    fn in_pieces<R: Send>(
+    fn in_pieces<R: Send + Sync>(
         &self,
         frame: &Frame<'_>,
         point: &Point,
@@ -440,18 +442,14 @@ impl Loops {
     ) -> Vec<R> {
         let carried = Shared(self.carried.iter().map(|&slot| (slot, frame.at[slot])).collect());
         let (carried, buffers) = (&carried, frame.buffers);
-        (0..self.pieces)
-            .into_par_iter()
-            .with_max_len(1)
-            .map(|index| {
-                with_frame(&self.layout, self.isa, buffers, |own| {
-                    for &(slot, at) in &carried.get().0 {
-                        own.at[slot] = at;
-                    }
-                    run(own, &mut point.clone(), index)
-                })
+        crew::gather(self.pieces, |index| {
+            with_frame(&self.layout, self.isa, buffers, |own| {
+                for &(slot, at) in &carried.get().0 {
+                    own.at[slot] = at;
+                }
+                run(own, &mut point.clone(), index)
             })
-            .collect()
+        })
     }
 }
 
@@ -488,7 +486,11 @@ impl FoldStep {
         // SAFETY: accumulator and index have these lanes, in whole blocks.
         unsafe {
             frame.at[self.acc] = frame.home[self.acc];
-            fill(frame.home[self.acc], self.acc_size, lane_bits(self.loops.start), blocks);
+            let start = lane_bits(self.loops.start);
+            match self.class {
+                Class::Uniform => set(frame.home[self.acc], self.acc_size, start),
+                Class::Row | Class::Full => fill(frame.home[self.acc], self.acc_size, start, blocks),
+            }
             if let Some((_, partial)) = self.partial {
                 fill(frame.home[partial], Repr::F32.size(), 0, blocks);
             }
@@ -502,10 +504,13 @@ impl FoldStep {
     unsafe fn combine(&self, frame: &mut Frame<'_>, point: &[i64], tile: Tile, order: Order) {
         let (value, acc) = (frame.at[self.value], frame.home[self.acc]);
         if self.summed && !frame.sums.is_empty() {
-            // SAFETY: there is one row, with one accumulator of `f64`.
-            let acc = unsafe { &mut *acc.cast::<f64>() };
-            frame.sums.drain(..).for_each(|sum| *acc += f64::from(sum));
-            return;
+            // SAFETY: there is an accumulator of `f64` for each row.
+            let accs = unsafe { std::slice::from_raw_parts_mut(acc.cast::<f64>(), tile.rows) };
+            let parts = frame.sums.chunks_exact(row_parts(tile.columns).count());
+            for (acc, parts) in accs.iter_mut().zip(parts) {
+                parts.iter().for_each(|&sum| *acc += f64::from(sum));
+            }
+            return frame.sums.clear();
         }
         let (indices, first, step) = match &self.index {
             Some((slot, at)) => (frame.home[*slot].cast::<i64>(), at.map.at(point), at.column),

@@ -15,6 +15,7 @@ use kiln_ir::{DType, Precision};
 use rayon::prelude::*;
 use smallvec::SmallVec;
 
+use super::crew;
 use super::loops::Loops;
 use super::product::Matrix;
 use super::program::RawBuffer;
@@ -29,6 +30,12 @@ const BLOCK_BYTES: usize = 256 << 10;
 const BLOCK_ROWS: std::ops::RangeInclusive<usize> = 32..=128;
 /// Bytes of a right operand that every block may go through: from here on it is better shared by all rows.
 const SHARED_BYTES: usize = 2 << 20;
+
+/// Multiplications from which on the product of a matrix is cut in two directions.
+const CUT_FINER: usize = 1 << 27;
+/// Blocks of rows that a smaller one is cut into, and rows of such a block, at least.
+const CUTS: usize = 4;
+const CUT_ROWS: usize = 32;
 
 /// A prepared matrix product.
 pub(super) struct MatMul {
@@ -46,6 +53,8 @@ pub(super) struct MatMul {
     epilogue: Option<Loops>,
     /// Rows per block where the epilogue is run block by block.
     block: Option<usize>,
+    /// Rows of a product that is cut into a few, each multiplied on one thread.
+    alone: Option<usize>,
     pool: Pool,
 }
 
@@ -151,6 +160,7 @@ impl MatMul {
             product,
             block: block.filter(|_| epilogue.is_some()),
             epilogue,
+            alone: cut_rows(kernel, sums),
             pool: Pool::default(),
         }
     }
@@ -186,6 +196,19 @@ impl MatMul {
                 // SAFETY: the caller's; products of a batch are disjoint.
                 unsafe { self.one(memory.get(), index, Parallelism::None) };
             });
+        } else if let Some(rows) = self.alone {
+            let [m, ..] = self.extents;
+            let blocks = m.div_ceil(rows);
+            crew::share(count * blocks, |part| {
+                let (index, first) = (part / blocks, part % blocks * rows);
+                let Memory { lhs, rhs, product } = *memory.get();
+                // SAFETY: the caller's; blocks are disjoint rows, which lie where the whole product's do.
+                unsafe {
+                    let origin = self.product.origin(&self.batch, index) + first as isize * self.product.row;
+                    let product = Product { memory: product, origin, place: &self.product };
+                    self.rows(lhs, rhs, product, index, first..m.min(first + rows), Parallelism::None);
+                }
+            });
         } else {
             let parallelism = if work < PARALLEL { Parallelism::None } else { Parallelism::Rayon(0) };
             for index in 0..count {
@@ -201,7 +224,7 @@ impl MatMul {
         let rows = self.block.unwrap_or(m);
         let blocks = m / rows;
         let operands = Memory { lhs, rhs, product: std::ptr::null_mut() };
-        (0..self.batch.iter().product::<usize>() * blocks).into_par_iter().with_max_len(1).for_each(|part| {
+        crew::share(self.batch.iter().product::<usize>() * blocks, |part| {
             self.pool.with(rows * n * self.sums.size(), |scratch| {
                 let Memory { lhs, rhs, .. } = *operands.get();
                 let place = Place { row: n as isize, column: 1, ..self.product.clone() };
@@ -431,6 +454,15 @@ fn block(kernel: &MatMulKernel, sums: DType) -> Option<usize> {
     // Two threads share an even number of blocks evenly.
     let even = BLOCK_ROWS.rev().filter(fits).find(|rows| (m / rows).is_multiple_of(2));
     even.or_else(|| BLOCK_ROWS.rev().find(fits))
+}
+
+/// Rows per block of a product that is merely written, or goes to scratch memory whole, and is too small to be worth cutting finer and sharing
+/// what is packed; by its extents alone, as in [`block`].
+fn cut_rows(kernel: &MatMulKernel, sums: DType) -> Option<usize> {
+    let MatMulKernel { m, n, k, .. } = *kernel;
+    let few = (PARALLEL..CUT_FINER).contains(&(m * n * k)) && k * n * sums.size() <= SHARED_BYTES;
+    let rows = m.div_ceil(CUTS).next_multiple_of(8);
+    (sums.is_float() && few && rows >= CUT_ROWS).then_some(rows)
 }
 
 /// Cuts an axis of an affine map's space in two: blocks of so many points.

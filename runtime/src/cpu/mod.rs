@@ -9,7 +9,8 @@
 //! - `space.rs`: the axes of a kernel, merged; `tiling.rs`: which of them a tile covers; `reuse.rs`: what is kept along a row;
 //!   `ahead.rs`: what the next tile reads
 //! - `program.rs`: a block as steps over strips; `compile.rs`: how a block becomes one, `fused/`: many instructions as machine code,
-//!   `pairs.rs`: two at a time where there is none; `scratch.rs`: the memory of strips, per thread
+//!   `pairs.rs`: two at a time where there is none; `scratch.rs`: the memory of strips, per thread;
+//!   `crew.rs`: pieces of work on all threads
 //! - `lanes/`: the loops; `vmath/`: the transcendental functions
 //!
 //! What holds: results depend on the kernel and its inputs alone, never on the number of threads; every address is checked before the
@@ -18,6 +19,7 @@
 mod ahead;
 mod attention;
 mod compile;
+mod crew;
 mod fused;
 mod horizontal;
 mod lanes;

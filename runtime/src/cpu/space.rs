@@ -162,6 +162,10 @@ impl Walk {
 
     /// Moves a point to a step.
     pub(super) fn seek(&self, mut index: usize, point: &mut [i64]) {
+        if index == 0 {
+            // Where most walks begin and all end: no division.
+            return self.axes.iter().for_each(|&(axis, ..)| point[axis] = 0);
+        }
         for &(axis, extent, step) in self.axes.iter().rev() {
             let steps = extent.div_ceil(step);
             point[axis] = ((index % steps) * step) as i64;

@@ -163,7 +163,15 @@ impl Tiling {
             for column in first..space.extents.len() {
                 let extent = space.extents[column];
                 let short = extent < LONG && space.extents.len() == space.outer + 1;
-                let row = if short { space.outer.checked_sub(1).filter(|&row| row >= space.parts) } else { None };
+                // Rows that lie one after another are taken several at a time, where nothing else is done with them.
+                let follows = |access: &&Access| {
+                    let row = access.strides[..space.outer].last();
+                    access.strides[column] == 1 && row.is_none_or(|&stride| stride == extent as i64)
+                };
+                let only_read = walks == 1 && joinable && space.extents.len() == space.outer + 1;
+                let several = 2 * extent <= AT_ONCE && only_read && relevant.iter().all(follows);
+                let row =
+                    if short || several { space.outer.checked_sub(1).filter(|&row| row >= space.parts) } else { None };
                 let lanes = row.map_or(extent, |row| (extent * space.extents[row]).min(1024));
                 let fold_cost = 12.0 / extent.max(1) as f64;
                 let points = space.inner_points().max(1) as f64;

@@ -43,28 +43,10 @@ impl Band {
 
     /// Moves the maps of a block over `[..batch, rows, ..]` to one over `[..batch, blocks, rows of a block, ..]`.
     pub(super) fn cut(&self, block: &mut Block, axis: usize) {
-        let moved = |affine: &mut Affine| {
+        for affine in block.affines_mut() {
             affine.offset += affine.stride(axis) * self.first as i64;
             cut(affine, axis, self.rows);
-        };
-        for instruction in &mut block.instructions {
-            match &mut instruction.operation {
-                Operation::Index(affine) => moved(affine),
-                Operation::Load { address, bounds, .. } => {
-                    moved(&mut address.affine);
-                    bounds.iter_mut().for_each(|bound| moved(&mut bound.at));
-                }
-                Operation::Within(bounds) => bounds.iter_mut().for_each(|bound| moved(&mut bound.at)),
-                Operation::Literal(_)
-                | Operation::Scalar(..)
-                | Operation::Fma(..)
-                | Operation::Cast(_)
-                | Operation::Bitcast(_)
-                | Operation::Select { .. }
-                | Operation::Random { .. } => {}
-            }
         }
-        block.stores.iter_mut().for_each(|store| moved(&mut store.address));
     }
 }
 

@@ -262,8 +262,11 @@ impl Fused {
         }
         if let Some((entry, slot)) = self.summed {
             frame.sums.clear();
-            if tile.rows == 1 && tile.columns == lanes {
-                for part in row_parts(lanes) {
+            if tile.columns.is_multiple_of(BLOCK) {
+                let part_of = |row: usize| {
+                    move |part: Range<usize>| row * tile.columns + part.start..row * tile.columns + part.end
+                };
+                for part in (0..tile.rows).flat_map(|row| row_parts(tile.columns).map(part_of(row))) {
                     // SAFETY: as below; a slot of `f32` holds more than the sums of one vector.
                     unsafe {
                         frame.code.run(entry, &addresses, part);

@@ -219,3 +219,57 @@ fn a_selection_by_stored_bools_and_literals_is_right() {
     let expected = |lane: usize| if lane.is_multiple_of(3) { lane as f32 } else { 2.5 };
     assert_eq!(result, (0..BLOCK).map(expected).collect::<Vec<_>>());
 }
+
+#[test]
+fn sums_in_machine_code_have_the_bits_of_sums_over_strips() {
+    use kiln_ir::ReduceKind;
+    let scalar = |result: u32, op: ScalarOp, reads: [u32; 2]| Instruction {
+        result: Reg(result),
+        dtype: DType::F32,
+        operation: Kernel::Scalar(op, reads.map(Reg).into_iter().collect()),
+    };
+    let (centred, square) = (scalar(10, ScalarOp::Sub, [0, 1]), scalar(11, ScalarOp::Mul, [10, 10]));
+    let deep = scalar(12, ScalarOp::Div, [11, 0]);
+    let outside = |reg: Reg| Outside::Slot(reg.0 as usize, if reg == Reg(1) { Class::Uniform } else { Class::Full });
+    // One copy at a time, two, and four.
+    for instructions in [&[square.clone()][..], &[centred.clone(), square.clone()], &[centred, square, deep]] {
+        let mut fuser = Fuser::new(Isa::best(), Look::Not).expect("the machine has AVX2");
+        let mut run = Run::default();
+        for instruction in instructions {
+            let Kernel::Scalar(_, reads) = &instruction.operation else { unreachable!() };
+            run.add(instruction, reads, |_| DType::F32, outside);
+        }
+        let result = instructions.last().expect("there are some").result;
+        let made = run.finish(&mut fuser, &[(result, 99, None)], Some(99));
+        let (entry, _) = made.summed.expect("the sum is small");
+        let code = fuser.finish().expect("memory may be executed");
+        for lanes in [BLOCK, 3 * BLOCK, 2048, 2048 + 5 * BLOCK] {
+            let operand = |index: usize| -> Vec<f32> {
+                (0..lanes).map(|lane| ((lane * 7919 + index * 31) % 1013) as f32 * 0.37 + 0.1).collect()
+            };
+            let operands: Vec<Vec<f32>> = (0..11).map(operand).collect();
+            let mut strip = vec![0.0f32; lanes];
+            let mut addresses: Vec<*mut u8> =
+                made.operands.iter().map(|&slot| operands[slot].as_ptr().cast_mut().cast()).collect();
+            addresses.push(strip.as_mut_ptr().cast());
+            let runnable = Runnable(Some(&code));
+            let runnable = Runnable(Some(&code));
+            let (mut here, mut there) = (0.0f64, 0.0f64);
+            // SAFETY: all operands and the result have these lanes.
+            unsafe {
+                for part in row_parts(lanes) {
+                    let mut sums = [0.0f32; LAST];
+                    *addresses.last_mut().expect("the result's is last") = sums.as_mut_ptr().cast();
+                    runnable.run(entry, &addresses, part);
+                    here += f64::from(joined_sums(&sums));
+                }
+                *addresses.last_mut().expect("the result's is last") = strip.as_mut_ptr().cast();
+                runnable.run(made.entry, &addresses, 0..lanes);
+                let rows = lanes::fold_loops(ReduceKind::Sum, DType::F32, Isa::best()).rows;
+                let acc = (&raw mut there).cast();
+                rows(strip.as_ptr().cast(), 1, lanes, acc, std::ptr::null_mut(), 0, 0);
+            }
+            assert_eq!(here.to_bits(), there.to_bits(), "{} instructions, {lanes} lanes", instructions.len());
+        }
+    }
+}

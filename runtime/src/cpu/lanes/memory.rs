@@ -369,6 +369,20 @@ pub(in crate::cpu) fn mover(dtype: DType, isa: Isa) -> Mover {
     }
 }
 
+/// Writes one lane of `size` bytes.
+///
+/// Safety: it is there.
+pub(in crate::cpu) unsafe fn set(lane: *mut u8, size: usize, bits: u64) {
+    // SAFETY: the caller's.
+    unsafe {
+        match size {
+            1 => *lane = bits as u8,
+            4 => *lane.cast::<u32>() = bits as u32,
+            _ => *lane.cast::<u64>() = bits,
+        }
+    }
+}
+
 /// Writes the low `size` bytes of `bits` to whole blocks of lanes.
 ///
 /// Safety: the lanes of that size are there.

@@ -24,7 +24,7 @@ use super::vmath::{BinaryMath, UnaryMath};
 pub(super) use convert::{Conversion, bitcast, cast};
 pub(super) use fold::{FoldLoops, LanesLoop, fold_loops, row_parts};
 pub(super) use index::{IndexLoop, RandomLoop, index_loop, random_loop};
-pub(super) use memory::{Mover, Shape, fill, mover};
+pub(super) use memory::{Mover, Shape, fill, mover, set};
 pub(super) use pair::{Arithmetic, Stands, pair};
 pub(super) use row::{LAST, joined_sums};
 pub(super) use scalar::{fma, rounds, scalar, select};

@@ -148,18 +148,6 @@ mod x86 {
         };
     }
 
-    /// Bytes ahead of what is read that are asked for: the hardware looks less far, and stops where a page ends.
-    const AHEAD: usize = 1024;
-
-    /// Asks for as many bytes as a block has, further on. Where a row is in the cache, or ends, it is a waste of four instructions.
-    #[inline(always)]
-    fn ask_ahead(at: *const u8) {
-        for line in 0..VECTORS / 2 {
-            // SAFETY: a hint reads nothing and never faults.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(AHEAD + line * 64).cast()) };
-        }
-    }
-
     impl<T: Copy> Width<T> for Vectors {
         #[inline]
         #[target_feature(enable = "avx2")]
@@ -170,7 +158,6 @@ mod x86 {
             unsafe {
                 let mut vectors = [J::splat(start); VECTORS];
                 for block in blocks {
-                    ask_ahead(block.as_ptr().cast());
                     for (index, vector) in vectors.iter_mut().enumerate() {
                         *vector = J::join_all(*vector, J::load(block.as_ptr().add(index * width)));
                     }
