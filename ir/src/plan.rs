@@ -246,6 +246,21 @@ impl Plan {
         self.owned_bytes(|_| true)
     }
 
+    /// The largest buffers that are no arguments, at most `count`, each with what it is: ``result `loss` ``, `constant`, `intermediate`.
+    pub fn largest(&self, count: usize) -> Vec<(&PlanBuffer, String)> {
+        let role = |buffer: &PlanBuffer| match buffer.source {
+            Source::Input(_) => None,
+            Source::Constant(_) => Some("constant".to_owned()),
+            Source::Output(index) => Some(format!("result `{}`", self.outputs[index].0)),
+            Source::Slot(_) => Some("intermediate".to_owned()),
+        };
+        let mut buffers: Vec<_> =
+            self.buffers.iter().filter_map(|buffer| role(buffer).map(|role| (buffer, role))).collect();
+        buffers.sort_by_key(|(buffer, _)| std::cmp::Reverse(buffer.ty.num_bytes()));
+        buffers.truncate(count);
+        buffers
+    }
+
     fn owned_bytes(&self, own: impl Fn(usize) -> bool) -> usize {
         let owned = self.buffers.iter().filter(|buffer| match buffer.source {
             Source::Constant(_) => true,

@@ -7,7 +7,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use kiln_ir::plan::{Plan, PlanBuffer, Recomputed, Source};
+use kiln_ir::plan::{Plan, Recomputed, Source};
 use kiln_ir::{Code, Diagnostic, Graph, GraphBuilder, NodeId, Op, Value};
 
 use crate::classify::{Class, class, weight};
@@ -34,6 +34,9 @@ pub(crate) fn within(
     let mut best = Rewritten { traced: first, recomputed: Vec::new() };
     // What is given up all at once may have to be there all at once when it is wanted: then less of it is, and more in the next round.
     for part in PARTS {
+        if best.peak() <= budget {
+            break;
+        }
         let (mut current, mut idle) = (best.clone(), 0);
         for _ in 0..ROUNDS {
             if best.peak() <= budget || idle == PATIENCE {
@@ -209,11 +212,12 @@ fn closure(graph: &Graph, values: &[Value], there: &dyn Fn(Value) -> bool) -> Ve
 fn rewrite(graph: &Graph, lives: &Lives, cut: usize, given_up: &HashSet<Value>) -> Result<Graph, Diagnostic> {
     let there = |value: Value| !given_up.contains(&value) && lives.has(graph, value);
     // What is made of something given up by way of registers alone is read late as a copy too.
+    let given_up_nodes: HashSet<usize> = given_up.iter().map(|value| value.node.index()).collect();
     let mut gone = vec![false; graph.nodes.len()];
     for index in 0..=cut {
         let value = Value::first(index);
         let reads_gone = graph.nodes[index].operands.iter().any(|operand| gone[operand.node.index()]);
-        gone[index] = given_up.iter().any(|value| value.node.index() == index) || (reads_gone && !there(value));
+        gone[index] = given_up_nodes.contains(&index) || (reads_gone && !there(value));
     }
     let mut builder = GraphBuilder::new(graph.name.clone());
     let mut kept: Vec<Option<NodeId>> = vec![None; graph.nodes.len()];
@@ -255,19 +259,11 @@ fn renamed(value: Value, nodes: &[Option<NodeId>]) -> Value {
 /// K0704, with the least that was reached and the largest tensors of that plan.
 fn refusal(plan: &Plan, whole: usize, budget: usize) -> Diagnostic {
     let peak = plan.peak_bytes();
-    let owned = |buffer: &&PlanBuffer| !matches!(buffer.source, Source::Input(_));
-    let mut buffers: Vec<&PlanBuffer> = plan.buffers.iter().filter(owned).collect();
-    buffers.sort_by_key(|buffer| std::cmp::Reverse(buffer.ty.num_bytes()));
     let message =
         format!("out of memory: `{}` needs {peak} bytes beside its arguments, at most {budget} are allowed", plan.name);
     let label = format!("{whole} bytes with every value kept, {peak} where values are computed again");
     let mut diagnostic = Diagnostic::new(Code::K0704, message).label(label);
-    for buffer in buffers.into_iter().take(NAMED) {
-        let role = match buffer.source {
-            Source::Output(index) => format!("result `{}`", plan.outputs[index].0),
-            Source::Constant(_) => "constant".to_owned(),
-            Source::Slot(_) | Source::Input(_) => "intermediate".to_owned(),
-        };
+    for (buffer, role) in plan.largest(NAMED) {
         let text = format!("{} ({} bytes)", buffer.ty, buffer.ty.num_bytes());
         diagnostic = diagnostic.note(role, text, "made", buffer.loc);
     }

@@ -1,6 +1,6 @@
 //! Out of memory, told so that its reader knows what to make smaller.
 
-use kiln_ir::plan::{Plan, PlanBuffer, Source};
+use kiln_ir::plan::Plan;
 use kiln_ir::{Code, Diagnostic};
 
 use crate::pool::OutOfMemory;
@@ -19,27 +19,9 @@ pub(super) fn out_of_memory(plan: &Plan, what: &str, refused: OutOfMemory) -> Di
     let kept = if most > peak { format!(", {most} where no argument is given up") } else { String::new() };
     let needs = format!("`{}` needs {peak} bytes beside its arguments{kept}", plan.name);
     let mut diagnostic = Diagnostic::new(Code::K0704, message).label(needs);
-    let mut buffers: Vec<&PlanBuffer> = plan.buffers.iter().filter(|buffer| is_owned(buffer)).collect();
-    buffers.sort_by_key(|buffer| std::cmp::Reverse(buffer.ty.num_bytes()));
-    for buffer in buffers.into_iter().take(NAMED) {
+    for (buffer, role) in plan.largest(NAMED) {
         let text = format!("{} ({} bytes)", buffer.ty, buffer.ty.num_bytes());
-        diagnostic = diagnostic.note(role(plan, buffer), text, "made", buffer.loc);
+        diagnostic = diagnostic.note(role, text, "made", buffer.loc);
     }
     diagnostic.help("make the largest of them smaller, or raise the limit with `device.set_memory_limit(bytes)`")
-}
-
-fn is_owned(buffer: &PlanBuffer) -> bool {
-    match buffer.source {
-        Source::Input(_) => false,
-        Source::Constant(_) | Source::Output(_) | Source::Slot(_) => true,
-    }
-}
-
-fn role(plan: &Plan, buffer: &PlanBuffer) -> String {
-    match buffer.source {
-        Source::Input(index) => format!("argument `{}`", plan.inputs[index].0),
-        Source::Constant(_) => "constant".to_owned(),
-        Source::Output(index) => format!("result `{}`", plan.outputs[index].0),
-        Source::Slot(_) => "intermediate".to_owned(),
-    }
 }
