@@ -3,6 +3,9 @@
 //! The reference interpreter computes the whole graph op by op on the user's own data; each launch is then run by itself on the very operands
 //! that it has there, so the first wrong kernel is told and not what follows from it.
 //!
+//! - The graph after the passes is held against the one that was captured, by what the reference gives for both: a rewrite that changes the
+//!   program is told as such (K0707) and not as a kernel's mistake. Graphs with custom ops are left out: what their kernels may differ by is
+//!   the user's to say.
 //! - A kernel of Kiln's is held against the part of the graph that it computes, within the bounds of `runtime/src/reference/tolerance.rs`, and
 //!   what those come to in that part. Where it differs (K0707) that part is written to a folder with its operands, which `kiln run` shows
 //!   again (`reproduction.rs`).
@@ -12,6 +15,7 @@
 
 mod kernels;
 pub mod reproduction;
+mod rewrites;
 
 use kiln_ir::{Backend, Code, Custom, CustomBehaviour, DType, Diagnostic, Graph, HostData, Literal, Node, Op};
 use kiln_passes::{Options, compile_traced, inline};
@@ -34,7 +38,7 @@ pub(crate) enum Verify {
 ///
 /// # Errors
 ///
-/// K0707 for the first kernel that computes something else than its part of the graph, K0706 for the first custom op's that computes something
+/// K0707 where the passes changed what the graph computes, or for the first kernel that computes something else than its part of it, K0706 for the first custom op's that computes something
 /// else than its body, K0705 where one fails, and whatever compiling and evaluating the graph raises.
 ///
 /// ```
@@ -132,6 +136,8 @@ pub(crate) struct Verifier {
     /// The graph whose values the reference computes: after the passes where it was compiled, else with bodies in the place of ops that
     /// have no kernel.
     graph: Graph,
+    /// As it was captured, where that can be held against what the passes made of it.
+    captured: Option<Graph>,
     customs: CustomOps,
     /// The launches of what was compiled; `None` for the reference interpreter, which has none.
     launches: Option<kernels::Launches>,
@@ -142,21 +148,27 @@ impl Verifier {
     pub(crate) fn new(graph: &Graph, options: &Options) -> Result<Verifier> {
         let customs = options.customs.clone();
         if graph.backends() != [Backend::Cpu] {
-            return Ok(Verifier { graph: inline(graph, options)?, customs, launches: None });
+            return Ok(Verifier { graph: inline(graph, options)?, captured: None, customs, launches: None });
         }
         let traced = compile_traced(graph, options, &mut |_, _| {})?;
         let launches = kernels::Launches::new(&traced, options)?;
-        Ok(Verifier { graph: traced.graph, customs, launches: Some(launches) })
+        let is_custom = graph.nodes.iter().any(|node| matches!(node.op, Op::Custom(_)));
+        let captured = (!is_custom).then(|| graph.clone());
+        Ok(Verifier { graph: traced.graph, captured, customs, launches: Some(launches) })
     }
 
-    /// K0707 or K0706 for the first kernel that is wrong on these arguments.
+    /// K0707 for wrong rewrites, K0707 or K0706 for the first kernel that is wrong on these arguments.
     pub(crate) fn check(&self, arguments: &[&Array]) -> Result<()> {
         let is_custom = self.graph.nodes.iter().any(|node| self.kernel(node).is_some());
         if !is_custom && self.launches.is_none() {
             return Ok(());
         }
         let inputs: kiln_ir::Result<Vec<HostData>> = arguments.iter().map(|array| array.to_host()).collect();
-        let values = evaluate_all_with(&self.graph, &inputs?, &self.customs)?;
+        let inputs = inputs?;
+        let values = evaluate_all_with(&self.graph, &inputs, &self.customs)?;
+        if let Some(captured) = &self.captured {
+            rewrites::check(captured, &self.graph, &inputs, &values)?;
+        }
         match &self.launches {
             Some(launches) => launches.check(&values, |result| self.check_custom(result.node.index(), &values)),
             None => (0..self.graph.nodes.len()).try_for_each(|node| self.check_custom(node, &values)),
