@@ -253,7 +253,6 @@ fn sums_in_machine_code_have_the_bits_of_sums_over_strips() {
                 made.operands.iter().map(|&slot| operands[slot].as_ptr().cast_mut().cast()).collect();
             addresses.push(strip.as_mut_ptr().cast());
             let runnable = Runnable(Some(&code));
-            let runnable = Runnable(Some(&code));
             let (mut here, mut there) = (0.0f64, 0.0f64);
             // SAFETY: all operands and the result have these lanes.
             unsafe {
