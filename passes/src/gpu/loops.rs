@@ -222,3 +222,78 @@ fn accesses(block: &Block) -> impl Iterator<Item = &Affine> {
     });
     loads.chain(block.stores.iter().map(|store| &store.address))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kiln_ir::kernel::{Access, Address, Buffer, BufferIndex, Fold, Instruction, Reg, Store};
+    use kiln_ir::{DType, ReduceKind};
+
+    const GPU: GpuTarget = GpuTarget { subgroup: Some((32, 32)), ..GpuTarget::WEBGPU };
+
+    fn buffer(len: usize, access: Access) -> Buffer {
+        Buffer { dtype: DType::F32, len, access }
+    }
+
+    fn load(strides: &[i64]) -> Instruction {
+        let affine = Affine { offset: 0, strides: strides.iter().copied().collect() };
+        let address = Address { affine, ..Address::default() };
+        let operation = Operation::Load { buffer: BufferIndex(0), address, bounds: Vec::new() };
+        Instruction { result: Reg(0), dtype: DType::F32, operation }
+    }
+
+    fn store(value: u32) -> Store {
+        let address = Affine { offset: 0, strides: [1].into_iter().collect() };
+        Store { buffer: BufferIndex(1), address, value: Reg(value) }
+    }
+
+    fn copy(len: usize) -> LoopKernel {
+        let block = Block { instructions: vec![load(&[1])], stores: vec![store(0)] };
+        LoopKernel {
+            buffers: vec![buffer(len, Access::Read), buffer(len, Access::Write)],
+            outer: [len].into_iter().collect(),
+            inner: Default::default(),
+            stages: vec![Stage::Point(block)],
+        }
+    }
+
+    fn sum(outer: usize, inner: usize, strides: [i64; 2]) -> LoopKernel {
+        let kind = ReduceKind::Sum;
+        let fold = Fold { kind, value: Reg(0), accumulate: DType::F32, result: Reg(1), dtype: DType::F32 };
+        let block = Block { instructions: vec![load(&strides)], stores: Vec::new() };
+        let after = Block { instructions: Vec::new(), stores: vec![store(1)] };
+        LoopKernel {
+            buffers: vec![buffer(outer * inner, Access::Read), buffer(outer, Access::Write)],
+            outer: [outer].into_iter().collect(),
+            inner: [inner].into_iter().collect(),
+            stages: vec![Stage::Fold { block, folds: vec![fold] }, Stage::Point(after)],
+        }
+    }
+
+    #[test]
+    fn maps_take_as_many_neighbours_as_divide_their_last_axis() {
+        for (len, width) in [(1024, 4), (1022, 2), (1021, 1)] {
+            assert_eq!(schedule(&copy(len), &GPU), LoopSchedule::Points { workgroup: 256, width });
+        }
+    }
+
+    #[test]
+    fn rows_are_walked_by_teams_and_columns_by_invocations() {
+        let rows = schedule(&sum(8192, 1024, [1024, 1]), &GPU);
+        assert!(matches!(rows, LoopSchedule::Team { lanes: 64, width: 4, .. }), "{rows:?}");
+        let columns = schedule(&sum(1 << 18, 64, [1, 1 << 18]), &GPU);
+        // Some hundred workgroups are worth more than large ones.
+        assert_eq!(columns, LoopSchedule::Points { workgroup: 128, width: 4 });
+    }
+
+    #[test]
+    fn reductions_with_few_results_are_split() {
+        for kernel in [sum(1, 1 << 24, [1 << 24, 1]), sum(256, 1 << 16, [1, 256])] {
+            let found = schedule(&kernel, &GPU);
+            assert!(matches!(found, LoopSchedule::Split { parts: 16.., .. }), "{found:?}");
+        }
+        // A binding is left for the parts, or it is not split.
+        let found = schedule(&sum(1, 1 << 24, [1 << 24, 1]), &GpuTarget { bindings: 2, ..GPU });
+        assert!(matches!(found, LoopSchedule::Team { .. }), "{found:?}");
+    }
+}
