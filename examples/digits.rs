@@ -1,4 +1,5 @@
-//! Trains a small network on handwritten digits: `cargo run --release --example digits`.
+//! Trains a small network on handwritten digits: `cargo run --release --example digits`. On a GPU:
+//! `cargo run --release --features wgpu --example digits -- --backend wgpu`.
 //!
 //! One compiled step takes the rows of a batch out of the training set, runs the network forward and backward, and lets Adam update every
 //! weight in place. A fifth of the images is held out for the test.
@@ -32,12 +33,19 @@ struct Arguments {
     /// How often to go through the training set.
     #[arg(long, default_value_t = 25)]
     epochs: usize,
+    /// Where to compute: cpu, wgpu or ndarray.
+    #[arg(long, default_value = "cpu", value_parser = backend)]
+    backend: Backend,
     /// Where to write model and optimizer in the end.
     #[arg(long)]
     save: Option<PathBuf>,
     /// Where to go on from.
     #[arg(long)]
     load: Option<PathBuf>,
+}
+
+fn backend(name: &str) -> Result<Backend, String> {
+    name.parse().map_err(|()| format!("no backend is called {name}"))
 }
 
 /// 64 pixels, 128 hidden numbers, 10 digits.
@@ -83,7 +91,7 @@ impl Digits {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments = Arguments::parse();
-    let device = Device::cpu();
+    let device = Device::of(arguments.backend)?;
     let mut random = Random::new(17);
 
     let digits = Digits::read()?;
