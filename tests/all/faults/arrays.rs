@@ -1,7 +1,7 @@
 //! Arrays and runs: donation, memory that comes back, errors that leave everything usable, threads.
 
 use kiln_ir::{Code, DType, ScalarOp};
-use kiln_passes::Options;
+use kiln_passes::{Options, compile};
 use kiln_runtime::{Argument, Array, Device, Executable};
 
 use super::Program;
