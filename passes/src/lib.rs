@@ -4,13 +4,14 @@
 //!
 //! 1. `inline`: custom ops without a kernel of their own become their bodies. First, so that every later pass sees ops that it knows.
 //! 2. `simplify`: named local rewrites; equal nodes merge and dead nodes go with every rebuild.
-//! 3. `attention`: which parts are attention, whose scores never stand in memory. Before roots, since nothing inside may become one.
-//! 4. `roots`: which values are candidates for memory.
-//! 5. `group`: which roots share a kernel.
-//! 6. `schedule`: in which order kernels run.
-//! 7. `lower`: each group becomes a kernel.
-//! 8. `horizontal`: independent kernels are launched together.
-//! 9. `memory`: each value between kernels gets a place.
+//! 3. `narrow`: concats of more parts than a device can bind become several.
+//! 4. `attention`: which parts are attention, whose scores never stand in memory. Before roots, since nothing inside may become one.
+//! 5. `roots`: which values are candidates for memory.
+//! 6. `group`: which roots share a kernel.
+//! 7. `schedule`: in which order kernels run.
+//! 8. `lower`: each group becomes a kernel.
+//! 9. `horizontal`: independent kernels are launched together.
+//! 10. `memory`: each value between kernels gets a place.
 //!
 //! Where a plan must fit a budget of bytes, `checkpoint` rewrites the graph and the list is gone through again from `attention` on.
 //!
@@ -30,6 +31,7 @@ mod isolate;
 mod ledger;
 mod lower;
 mod memory;
+mod narrow;
 mod options;
 mod roots;
 mod schedule;
@@ -62,8 +64,11 @@ pub struct Pass {
 }
 
 /// The graph passes, in the order in which they run.
-pub static PASSES: &[Pass] =
-    &[Pass { name: "inline", run: inline }, Pass { name: "simplify", run: |graph, _| simplify(graph) }];
+pub static PASSES: &[Pass] = &[
+    Pass { name: "inline", run: inline },
+    Pass { name: "simplify", run: |graph, _| simplify(graph) },
+    Pass { name: "narrow", run: narrow::narrow },
+];
 
 /// Runs all graph passes. `observe` sees the graph after each, with the pass's name.
 pub fn optimize(graph: &Graph, options: &Options, observe: &mut dyn FnMut(&str, &Graph)) -> Result<Graph, Diagnostic> {

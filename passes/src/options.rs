@@ -64,6 +64,8 @@ pub struct Limits {
     pub buffers: usize,
     /// Buffers of an attention kernel, forward or backward.
     pub attention_buffers: usize,
+    /// Buffers that a device can bind at all: where one op reads more, it is computed in parts.
+    pub bindings: usize,
     /// Buffers bound to one launch of several kernels side by side.
     pub horizontal_buffers: usize,
     /// Bytes that a kernel may move and still be delayed until it can be launched with others.
@@ -84,6 +86,7 @@ impl Limits {
         Limits {
             instructions: 512,
             buffers: 64,
+            bindings: usize::MAX,
             attention_buffers: 64,
             horizontal_buffers: 4096,
             horizontal_bytes: 1 << 20,
@@ -107,6 +110,7 @@ impl Limits {
         Limits {
             instructions: 512,
             buffers: bindings.min(64),
+            bindings,
             // No dispatch of such a kernel sees all of them: two of three gradients are another's.
             attention_buffers: bindings.min(64) + 2,
             horizontal_buffers: bindings.min(256),
@@ -124,6 +128,7 @@ impl Limits {
         Limits {
             instructions: self.instructions.min(other.instructions),
             buffers: self.buffers.min(other.buffers),
+            bindings: self.bindings.min(other.bindings),
             attention_buffers: self.attention_buffers.min(other.attention_buffers),
             horizontal_buffers: self.horizontal_buffers.min(other.horizontal_buffers),
             horizontal_bytes: self.horizontal_bytes.min(other.horizontal_bytes),

@@ -57,6 +57,11 @@ pub(crate) fn find(graph: &Graph, attentions: &Attentions, options: &Options) ->
             sum.weight = sum.weight.saturating_add(part.weight);
             sum.reads = sum.reads.saturating_add(part.reads);
         }
+        // Each root is one more buffer, and so is the result.
+        let most = options.limits.bindings.saturating_sub(1).min(u32::MAX as usize) as u32;
+        if sum.reads > most {
+            sum.reads = keep_apart(graph, index, most, &mut is_root, &cost, attentions);
+        }
         cost[index] = sum;
         if attentions.interior.contains(&index) {
             continue;
@@ -80,6 +85,32 @@ pub(crate) fn find(graph: &Graph, attentions: &Attentions, options: &Options) ->
             };
     }
     Roots { is_root }
+}
+
+/// Makes operands of a node roots, those with the most reads first, until it reads no more than `most` buffers. Gives how many it then reads.
+fn keep_apart(
+    graph: &Graph,
+    index: usize,
+    most: u32,
+    is_root: &mut [bool],
+    cost: &[Cost],
+    attentions: &Attentions,
+) -> u32 {
+    let computed = |value: &Value, is_root: &[bool]| {
+        let own = value.node.index();
+        !is_root[own] && class(&graph.nodes[own].op) != Class::Leaf && !attentions.interior.contains(&own)
+    };
+    let mut operands: Vec<Value> = graph.nodes[index].operands.to_vec();
+    operands.sort_unstable();
+    operands.dedup();
+    let reads =
+        |value: &Value, is_root: &[bool]| if computed(value, is_root) { cost[value.node.index()].reads } else { 1 };
+    loop {
+        let sum: u32 = operands.iter().map(|value| reads(value, is_root)).sum();
+        let widest = operands.iter().filter(|value| computed(value, is_root) && reads(value, is_root) > 1);
+        let Some(widest) = widest.max_by_key(|value| reads(value, is_root)).filter(|_| sum > most) else { return sum };
+        is_root[widest.node.index()] = true;
+    }
 }
 
 /// How the rest of the graph uses a value.

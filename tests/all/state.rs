@@ -39,7 +39,7 @@ fn every_call_updates_the_state() {
 
 #[test]
 fn a_state_without_other_handles_stays_in_its_memory() {
-    let device = device();
+    let device = Device::cpu();
     let add = step(&device, |w: Tensor, by: Tensor| (w + by, ()));
     let mut w = row(&device, &[0.0; 1000]);
     let place = w.as_slice::<f32>().unwrap().as_ptr();
@@ -276,7 +276,7 @@ fn donated_memory_may_change_its_rank() {
 
 #[test]
 fn a_warm_step_asks_the_system_for_no_memory() {
-    let device = device();
+    let device = Device::cpu();
     let train = step(&device, |(w, sgd): (Tensor, Sgd<Tensor>), (x, lr): (Tensor, Tensor)| {
         let (loss, gradient) = value_and_grad(&w, |w| x.matmul(w).tanh().square().mean(..));
         (sgd.step(w, gradient, &lr), loss)

@@ -79,6 +79,11 @@ impl Value {
         }
         let text = match self.text.strip_suffix('i') {
             Some(digits) if self.constant && held == Held::I64 => format!("{digits}li"),
+            // Some drivers take the sign of what has none where width and sign change at once.
+            _ if self.held == Held::U32 && held == Held::I64 => {
+                let unsigned = if self.width == 1 { "u64".to_owned() } else { format!("vec{}<u64>", self.width) };
+                format!("{}({unsigned}({}))", held.wide(self.width), self.text)
+            }
             _ => format!("{}({})", held.wide(self.width), self.text),
         };
         Value { text, held, ..self.clone() }

@@ -138,7 +138,7 @@ fn check(spelling: Spelling, e: Extents, seed: u64, backward: bool) {
 }
 
 proptest! {
-    #![proptest_config(crate::seeded(60))]
+    #![proptest_config(crate::seeded(crate::under_test::tried(60)))]
 
     #[test]
     fn forward(spelling in spellings(), e in extents(1..40), seed in any::<u64>()) {
