@@ -287,7 +287,7 @@ impl Executable {
         if let Err(diagnostics) = self.device.check().and_then(|()| self.signature.check(&arguments, &self.device)) {
             return Err(RunError { diagnostics, arguments });
         }
-        let (results, copied, done) = program.run_timed(arguments, &self.device)?;
+        let ((results, copied), done) = program.run_timed(arguments, &self.device)?;
         self.count(&copied);
         Ok((results, done))
     }

@@ -44,6 +44,8 @@ pub(crate) fn flushes_denormals() -> bool {
 }
 
 /// Whether the device's compiler takes it that there is no NaN.
+// An infinity less itself is NaN, and that is asked.
+#[allow(clippy::eq_op)]
 pub(crate) fn ignores_nan() -> bool {
     static IGNORES: LazyLock<bool> =
         LazyLock::new(|| backend() == Backend::Wgpu && !probed(|x| &x - &x, f32::INFINITY).is_nan());

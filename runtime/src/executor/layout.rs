@@ -34,6 +34,9 @@ pub(super) struct Program {
     outputs: Vec<OutputPlace>,
 }
 
+/// Results, and the donated arguments whose memory could not be taken.
+pub(super) type Finished = (Vec<Array>, Vec<usize>);
+
 /// What runs the steps.
 enum Engine {
     Host(HostEngine),
@@ -108,7 +111,7 @@ impl Program {
         arguments: Vec<Argument>,
         device: &Device,
         tell: &mut dyn FnMut(Moment),
-    ) -> std::result::Result<(Vec<Array>, Vec<usize>), RunError> {
+    ) -> std::result::Result<Finished, RunError> {
         let mut ready = self.make_ready(arguments, device)?;
         device.begin(&self.plan.name);
         let walked = match &self.engine {
@@ -133,27 +136,24 @@ impl Program {
         &self,
         arguments: Vec<Argument>,
         device: &Device,
-    ) -> std::result::Result<(Vec<Array>, Vec<usize>, Vec<Duration>), RunError> {
+    ) -> std::result::Result<(Finished, Vec<Duration>), RunError> {
         #[cfg(feature = "wgpu")]
         if let Engine::Wgpu(engine) = &self.engine {
             let mut ready = self.make_ready(arguments, device)?;
             device.begin(&self.plan.name);
             return match engine.run_timed(self, &mut ready) {
-                Ok(done) => {
-                    let (results, copied) = self.results(ready, device);
-                    Ok((results, copied, done))
-                }
+                Ok(done) => Ok((self.results(ready, device), done)),
                 Err((step, diagnostic)) => Err(self.broken_off(step, diagnostic, ready, device)),
             };
         }
         let mut done = Vec::with_capacity(self.plan.steps.len());
         let mut begun = None;
         // Arguments are bound before the first step begins; that is no kernel's time.
-        let (results, copied) = self.run(arguments, device, &mut |moment| match moment {
+        let finished = self.run(arguments, device, &mut |moment| match moment {
             Moment::Begun => begun = Some(Instant::now()),
             Moment::Done => done.push(begun.map(|begun: Instant| begun.elapsed()).unwrap_or_default()),
         })?;
-        Ok((results, copied, done))
+        Ok((finished, done))
     }
 
     /// The device of a backend in this program.
@@ -304,7 +304,7 @@ impl Program {
     }
 
     /// The results, and the donated arguments whose memory could not be taken.
-    fn results(&self, ready: Ready, device: &Device) -> (Vec<Array>, Vec<usize>) {
+    fn results(&self, ready: Ready, device: &Device) -> Finished {
         let Ready { slots, outputs, inputs, copied, .. } = ready;
         // Given back in the order in which the next run will ask for them.
         slots.into_iter().rev().for_each(drop);

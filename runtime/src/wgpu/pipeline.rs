@@ -31,9 +31,12 @@ pub(crate) struct Pipeline {
     layout: wgpu::BindGroupLayout,
 }
 
+/// Pipelines by a hash of their texts.
+type Known = HashMap<u64, Vec<(Key, Arc<Pipeline>)>>;
+
 /// What a device has compiled.
 pub(crate) struct Pipelines {
-    known: Mutex<HashMap<u64, Vec<(Key, Arc<Pipeline>)>>>,
+    known: Mutex<Known>,
     layouts: Mutex<HashMap<Vec<bool>, wgpu::BindGroupLayout>>,
     /// What the driver made of texts, to be kept in a file.
     cache: Option<wgpu::PipelineCache>,
@@ -79,7 +82,7 @@ impl Pipelines {
         let mut hasher = DefaultHasher::new();
         (&key.source, &key.entry, &key.writable).hash(&mut hasher);
         let hash = hasher.finish();
-        let find = |known: &MutexGuard<'_, HashMap<u64, Vec<(Key, Arc<Pipeline>)>>>| {
+        let find = |known: &Known| {
             known.get(&hash)?.iter().find(|(other, _)| *other == key).map(|(_, pipeline)| pipeline.clone())
         };
         if let Some(pipeline) = find(&lock(&self.known)) {
