@@ -8,7 +8,7 @@
 //! | [functions of `f64`](may_refuse) | wgpu | WGSL has none, and arithmetic alone makes none that are as exact |
 //! | [denormals](flushes_denormals) | wgpu, devices that flush them | an implementation may take the smallest numbers for zeros |
 //! | [NaN and infinity](ignores_nan) | wgpu, devices whose compiler ignores them | an implementation may assume that there are none |
-//! | [contraction](contracts) | wgpu, devices whose compiler contracts | a product may not be rounded before it is added to |
+//! | [contraction](contracts) | wgpu, devices whose compiler contracts | a product may not be rounded before it is added to, and a sum may be taken apart |
 //!
 //! Whatever is not here holds everywhere.
 
@@ -47,29 +47,32 @@ pub(crate) fn flushes_denormals() -> bool {
 // An infinity less itself is NaN, and that is asked.
 #[allow(clippy::eq_op)]
 pub(crate) fn ignores_nan() -> bool {
-    static IGNORES: LazyLock<bool> =
-        LazyLock::new(|| backend() == Backend::Wgpu && !probed(|x| &x - &x, f32::INFINITY).is_nan());
+    static IGNORES: LazyLock<bool> = LazyLock::new(|| {
+        let kept = |function| probed(function, f32::INFINITY).is_nan();
+        backend() == Backend::Wgpu && !(kept(|x| &x - &x) && kept(|x| (&x - &x) + x))
+    });
     *IGNORES
 }
 
-/// Whether the device's compiler leaves products unrounded where they are added to.
+/// Whether the device's compiler leaves products unrounded where they are added to, or takes common factors out of sums.
 pub(crate) fn contracts() -> bool {
     static CONTRACTS: LazyLock<bool> = LazyLock::new(|| {
         let captured = kiln_capture::CaptureDevice::new(backend()).capture_scope(|scope| {
             let x = scope.input("x", DType::F32, [64]);
-            let square = &x * &x;
-            (x - &square, square)
+            let (square, more) = (&x * &x, &x * 1.7);
+            (x - &square, &square + &more, square, more)
         });
         let executable = kiln::compile(&captured.unwrap(), &device()).unwrap();
         // What is contracted here is the device's doing, not ours.
         assert!(
             !executable.plan().is_some_and(|plan| plan.to_string().contains("fma")),
-            "the probe is contracted itself"
+            "the probe contracts by itself"
         );
         let numbers: Vec<f32> = (0..64).map(|at| 2.9 + at as f32 * 0.037).collect();
         let results = executable.run(vec![Array::new(&device(), numbers.clone()).unwrap().into()]).unwrap();
-        let rounded = numbers.iter().map(|x| x - x * x);
-        backend() == Backend::Wgpu && !results[0].to_vec::<f32>().unwrap().into_iter().eq(rounded)
+        let found = |result: usize| results[result].to_vec::<f32>().unwrap();
+        let rounded = [numbers.iter().map(|x| x - x * x).collect(), numbers.iter().map(|x| x * x + x * 1.7).collect()];
+        backend() == Backend::Wgpu && rounded != [found(0), found(1)]
     });
     *CONTRACTS
 }
