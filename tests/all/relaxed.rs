@@ -71,7 +71,8 @@ pub(crate) fn contracts() -> bool {
         let numbers: Vec<f32> = (0..64).map(|at| 2.9 + at as f32 * 0.037).collect();
         let results = executable.run(vec![Array::new(&device(), numbers.clone()).unwrap().into()]).unwrap();
         let found = |result: usize| results[result].to_vec::<f32>().unwrap();
-        let rounded = [numbers.iter().map(|x| x - x * x).collect(), numbers.iter().map(|x| x * x + x * 1.7).collect()];
+        let rounded: [Vec<f32>; 2] =
+            [numbers.iter().map(|x| x - x * x).collect(), numbers.iter().map(|x| x * x + x * 1.7).collect()];
         backend() == Backend::Wgpu && rounded != [found(0), found(1)]
     });
     *CONTRACTS
