@@ -67,7 +67,7 @@ mod tests {
         let found = reproducible(&graph(), &Options::default(), Diagnostic::new(Code::K0901, "internal: a test"));
         let named = found.help[0].rsplit_once("with ").expect("it ends with the file").1;
         let read = std::fs::read_to_string(named).expect("the file is there");
-        assert!(read.starts_with(&graph().to_string()) && read.contains("// After `simplify`:"), "{read}");
+        assert!(read.starts_with(&graph().to_string()) && read.contains("// After `narrow`:"), "{read}");
         std::fs::remove_file(named).expect("it can be removed");
     }
 
