@@ -7,6 +7,7 @@
 
 mod backend;
 mod build;
+pub mod cuda;
 pub mod custom;
 mod diagnostic;
 mod dtype;
