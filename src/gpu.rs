@@ -9,7 +9,7 @@ use kiln_ir::kernel::{CustomKernel, CustomTensor, Kernel};
 use kiln_ir::plan::{Launch, Plan};
 use kiln_ir::{Backend, CustomOps, Diagnostic, Graph, Loc, TensorType};
 use kiln_passes::{Limits, Options, gpu};
-use kiln_runtime::{Device, Executable};
+use kiln_runtime::{Device, Executable, Programs};
 
 use crate::Result;
 use crate::dump;
@@ -25,7 +25,8 @@ pub(crate) fn executable(graph: &Graph, options: &Options, device: &Device) -> R
     plan.backend = device.backend();
     let programs = programs(&plan, &options.customs, target).map_err(ours)?;
     dump::texts(&programs);
-    Ok(Executable::with_programs(plan, &programs, &options.customs, device).map_err(|errors| errors.map(ours))?)
+    Ok(Executable::with_programs(plan, Programs::Wgsl(&programs), &options.customs, device)
+        .map_err(|errors| errors.map(ours))?)
 }
 
 /// Options that keep a device's limits.

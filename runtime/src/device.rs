@@ -8,6 +8,8 @@ use kiln_ir::{Backend, Code, Diagnostic, Result};
 
 use crate::Ceilings;
 use crate::buffer::{Contents, HostPool};
+#[cfg(feature = "cuda")]
+use crate::cuda::{Cuda, CudaStorage};
 use crate::fault::Health;
 use crate::memory::Memory;
 use crate::pool::{OutOfMemory, PoolStatistics};
@@ -41,6 +43,9 @@ enum Home {
     /// A GPU.
     #[cfg(feature = "wgpu")]
     Wgpu(Arc<Gpu>),
+    /// A GPU of NVIDIA's.
+    #[cfg(feature = "cuda")]
+    Cuda(Arc<Cuda>),
 }
 
 impl Device {
@@ -71,6 +76,24 @@ impl Device {
     #[track_caller]
     pub fn wgpu() -> Result<Device, Diagnostic> {
         Device::nth(Backend::Wgpu, 0)
+    }
+
+    /// A GPU of NVIDIA's by its number. As long as a handle to it lives, opening it again gives the same device.
+    ///
+    /// # Errors
+    ///
+    /// K0208 without the feature `cuda`, K0708 where the driver or the device is not found, K0702 where it does not open.
+    ///
+    /// ```no_run
+    /// use kiln_runtime::{Array, Device};
+    /// let device = Device::cuda(0)?;
+    /// let array = Array::new(&device, [1.0f32, 2.0])?;
+    /// assert_eq!(array.to_vec::<f32>()?, [1.0, 2.0]);
+    /// # Ok::<(), kiln_ir::Diagnostics>(())
+    /// ```
+    #[track_caller]
+    pub fn cuda(ordinal: usize) -> Result<Device, Diagnostic> {
+        Device::nth(Backend::Cuda, ordinal)
     }
 
     /// A GPU by its number among [`Adapter::all`], with as much of it as `options` say. Errors as [`Device::wgpu`].
@@ -124,6 +147,12 @@ impl Device {
             Backend::Wgpu => Device::wgpu_with(WgpuOptions { ordinal, ..WgpuOptions::default() }),
             #[cfg(not(all(feature = "wgpu", not(target_arch = "wasm32"))))]
             Backend::Wgpu => Err(unsupported(backend).at(loc)),
+            #[cfg(feature = "cuda")]
+            Backend::Cuda => {
+                let cuda = Cuda::open(ordinal).map_err(|diagnostic| diagnostic.at(loc))?;
+                Ok(Device(Arc::new(Inner { backend, ordinal, home: Home::Cuda(cuda) })))
+            }
+            #[cfg(not(feature = "cuda"))]
             Backend::Cuda => Err(unsupported(backend).at(loc)),
         }
     }
@@ -149,6 +178,8 @@ impl Device {
             Home::Host { pool, .. } => pool.statistics(),
             #[cfg(feature = "wgpu")]
             Home::Wgpu(gpu) => gpu.pool.statistics(),
+            #[cfg(feature = "cuda")]
+            Home::Cuda(cuda) => cuda.pool.statistics(),
         }
     }
 
@@ -158,6 +189,8 @@ impl Device {
             Home::Host { pool, .. } => pool.clear(),
             #[cfg(feature = "wgpu")]
             Home::Wgpu(gpu) => gpu.pool.clear(),
+            #[cfg(feature = "cuda")]
+            Home::Cuda(cuda) => cuda.pool.clear(),
         }
     }
 
@@ -167,6 +200,8 @@ impl Device {
             Home::Host { pool, .. } => pool.set_cache_limit(bytes),
             #[cfg(feature = "wgpu")]
             Home::Wgpu(gpu) => gpu.pool.set_cache_limit(bytes),
+            #[cfg(feature = "cuda")]
+            Home::Cuda(cuda) => cuda.pool.set_cache_limit(bytes),
         }
     }
 
@@ -176,6 +211,8 @@ impl Device {
             Home::Host { pool, .. } => pool.set_limit(bytes),
             #[cfg(feature = "wgpu")]
             Home::Wgpu(gpu) => gpu.pool.set_limit(bytes),
+            #[cfg(feature = "cuda")]
+            Home::Cuda(cuda) => cuda.pool.set_limit(bytes),
         }
     }
 
@@ -198,6 +235,10 @@ impl Device {
         if let Home::Wgpu(gpu) = &self.0.home {
             gpu.wait();
         }
+        #[cfg(feature = "cuda")]
+        if let Home::Cuda(cuda) = &self.0.home {
+            cuda.wait();
+        }
         Ok(self.healthy()?)
     }
 
@@ -207,6 +248,19 @@ impl Device {
             Home::Host { .. } => None,
             #[cfg(feature = "wgpu")]
             Home::Wgpu(gpu) => Some(gpu.target()),
+            #[cfg(feature = "cuda")]
+            Home::Cuda(cuda) => Some(cuda.target()),
+        }
+    }
+
+    /// What the driver calls a GPU; `None` for devices that are none.
+    pub fn hardware(&self) -> Option<&str> {
+        match &self.0.home {
+            Home::Host { .. } => None,
+            #[cfg(feature = "wgpu")]
+            Home::Wgpu(gpu) => Some(&gpu.adapter().name),
+            #[cfg(feature = "cuda")]
+            Home::Cuda(cuda) => Some(cuda.name()),
         }
     }
 
@@ -236,6 +290,8 @@ impl Device {
             Home::Host { health, .. } => health,
             #[cfg(feature = "wgpu")]
             Home::Wgpu(gpu) => &gpu.health,
+            #[cfg(feature = "cuda")]
+            Home::Cuda(cuda) => &cuda.health,
         }
     }
 
@@ -265,6 +321,8 @@ impl Device {
             Home::Host { pool, .. } => pool.acquire(bytes, contents).map(Memory::Host),
             #[cfg(feature = "wgpu")]
             Home::Wgpu(gpu) => GpuStorage::new(gpu, bytes, contents).map(Memory::Wgpu),
+            #[cfg(feature = "cuda")]
+            Home::Cuda(cuda) => CudaStorage::new(cuda, bytes, contents).map(Memory::Cuda),
         }
     }
 
@@ -274,6 +332,19 @@ impl Device {
         match &self.0.home {
             Home::Host { .. } => None,
             Home::Wgpu(gpu) => Some(gpu),
+            #[cfg(feature = "cuda")]
+            Home::Cuda(_) => None,
+        }
+    }
+
+    /// The GPU of NVIDIA's behind it.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn cuda_gpu(&self) -> Option<&Arc<Cuda>> {
+        match &self.0.home {
+            Home::Cuda(cuda) => Some(cuda),
+            Home::Host { .. } => None,
+            #[cfg(feature = "wgpu")]
+            Home::Wgpu(_) => None,
         }
     }
 }
@@ -292,10 +363,11 @@ pub(crate) fn missing(backend: &str, ordinal: usize, found: &[String]) -> Diagno
 
 /// The backends on which something can run here.
 pub fn available() -> &'static [Backend] {
-    if cfg!(feature = "wgpu") {
-        &[Backend::NdArray, Backend::Cpu, Backend::Wgpu]
-    } else {
-        &[Backend::NdArray, Backend::Cpu]
+    match (cfg!(feature = "wgpu"), cfg!(feature = "cuda")) {
+        (true, true) => &[Backend::NdArray, Backend::Cpu, Backend::Wgpu, Backend::Cuda],
+        (true, false) => &[Backend::NdArray, Backend::Cpu, Backend::Wgpu],
+        (false, true) => &[Backend::NdArray, Backend::Cpu, Backend::Cuda],
+        (false, false) => &[Backend::NdArray, Backend::Cpu],
     }
 }
 
@@ -313,8 +385,12 @@ impl PartialEq for Device {
             (Home::Host { .. }, Home::Host { .. }) => self.backend() == other.backend(),
             #[cfg(feature = "wgpu")]
             (Home::Wgpu(own), Home::Wgpu(other)) => Arc::ptr_eq(own, other),
-            #[cfg(feature = "wgpu")]
-            (Home::Host { .. }, Home::Wgpu(_)) | (Home::Wgpu(_), Home::Host { .. }) => false,
+            #[cfg(feature = "cuda")]
+            (Home::Cuda(own), Home::Cuda(other)) => Arc::ptr_eq(own, other),
+            #[cfg(any(feature = "wgpu", feature = "cuda"))]
+            (own, other) if std::mem::discriminant(own) != std::mem::discriminant(other) => false,
+            #[cfg(any(feature = "wgpu", feature = "cuda"))]
+            _ => unreachable!("two devices of one kind are compared above"),
         }
     }
 }

@@ -12,6 +12,8 @@
 //! - Slots and results come from the device's pool: a warm run asks the system for no memory.
 
 mod check;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod custom;
 #[cfg(feature = "wgpu")]
 mod gpu;
@@ -25,6 +27,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use kiln_ir::cuda::CudaProgram;
 use kiln_ir::gpu::GpuProgram;
 use kiln_ir::plan::Plan;
 use kiln_ir::{Code, CustomOps, Diagnostic, Diagnostics, Graph, HostData, Result, TensorType};
@@ -118,6 +121,17 @@ impl fmt::Display for RunStatistics {
     }
 }
 
+/// The texts of a plan's launches, in order; none for a launch on the CPU beside.
+#[derive(Clone, Copy, Debug)]
+pub enum Programs<'a> {
+    /// The backend runs no texts.
+    None,
+    /// WGSL.
+    Wgsl(&'a [Option<Arc<GpuProgram>>]),
+    /// CUDA C++.
+    Cuda(&'a [Option<Arc<CudaProgram>>]),
+}
+
 /// A compiled graph on a device, ready to run.
 pub struct Executable {
     device: Device,
@@ -155,20 +169,15 @@ impl Executable {
 
     /// [`Executable::new`] of a plan that runs custom ops' own kernels. K0209 names one that is not among `customs`.
     pub fn with_customs(plan: Plan, customs: &CustomOps, device: &Device) -> Result<Executable> {
-        Executable::with_programs(plan, &[], customs, device)
+        Executable::with_programs(plan, Programs::None, customs, device)
     }
 
-    /// [`Executable::with_customs`] for a backend that runs texts: for each launch of the plan, in order, its program,
-    /// or none where it runs on the CPU beside.
-    pub fn with_programs(
-        plan: Plan,
-        programs: &[Option<Arc<GpuProgram>>],
-        customs: &CustomOps,
-        device: &Device,
-    ) -> Result<Executable> {
+    /// [`Executable::with_customs`] for a backend that runs texts. K0708 where a library is missing that compiles or multiplies.
+    pub fn with_programs(plan: Plan, programs: Programs, customs: &CustomOps, device: &Device) -> Result<Executable> {
         match plan.backend {
             kiln_ir::Backend::Cpu => {}
             kiln_ir::Backend::Wgpu if cfg!(feature = "wgpu") => {}
+            kiln_ir::Backend::Cuda if cfg!(feature = "cuda") => {}
             kiln_ir::Backend::Wgpu | kiln_ir::Backend::Cuda | kiln_ir::Backend::NdArray => {
                 return Err(crate::unsupported(plan.backend).into());
             }

@@ -5,8 +5,12 @@
 
 mod array;
 mod buffer;
+#[cfg(any(feature = "wgpu", feature = "cuda"))]
+mod cache;
 mod ceiling;
 pub mod cpu;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod custom;
 mod device;
 mod element;
@@ -23,7 +27,7 @@ pub use ceiling::Ceilings;
 pub use custom::run_cpu_function;
 pub use device::{Device, available, unsupported};
 pub use element::Element;
-pub use executor::{Argument, Executable, RunError, RunStatistics};
+pub use executor::{Argument, Executable, Programs, RunError, RunStatistics};
 pub use pool::PoolStatistics;
 #[cfg(feature = "wgpu")]
 pub use wgpu::{Adapter, WgpuLimits, WgpuOptions};

@@ -3,6 +3,8 @@
 use kiln_ir::Diagnostic;
 
 use crate::buffer::Storage;
+#[cfg(feature = "cuda")]
+use crate::cuda::CudaStorage;
 #[cfg(feature = "wgpu")]
 use crate::wgpu::GpuStorage;
 
@@ -13,6 +15,9 @@ pub(crate) enum Memory {
     /// On a GPU.
     #[cfg(feature = "wgpu")]
     Wgpu(GpuStorage),
+    /// On a GPU of NVIDIA's.
+    #[cfg(feature = "cuda")]
+    Cuda(CudaStorage),
 }
 
 impl Memory {
@@ -24,6 +29,8 @@ impl Memory {
             Memory::Host(storage) => Ok(storage.bytes()),
             #[cfg(feature = "wgpu")]
             Memory::Wgpu(storage) => storage.read(),
+            #[cfg(feature = "cuda")]
+            Memory::Cuda(storage) => storage.read(),
         }
     }
 
@@ -37,6 +44,12 @@ impl Memory {
                 fill(&mut written);
                 storage.write(&written);
             }
+            #[cfg(feature = "cuda")]
+            Memory::Cuda(storage) => {
+                let mut written = vec![0; bytes];
+                fill(&mut written);
+                storage.write(&written);
+            }
         }
     }
 
@@ -46,6 +59,8 @@ impl Memory {
             Memory::Host(_) => Ok(()),
             #[cfg(feature = "wgpu")]
             Memory::Wgpu(storage) => storage.fetch().await,
+            #[cfg(feature = "cuda")]
+            Memory::Cuda(storage) => storage.read().map(|_| ()),
         }
     }
 
@@ -55,6 +70,8 @@ impl Memory {
             Memory::Host(storage) => Some(storage),
             #[cfg(feature = "wgpu")]
             Memory::Wgpu(_) => None,
+            #[cfg(feature = "cuda")]
+            Memory::Cuda(_) => None,
         }
     }
 
@@ -64,6 +81,8 @@ impl Memory {
             Memory::Host(storage) => Some(storage),
             #[cfg(feature = "wgpu")]
             Memory::Wgpu(_) => None,
+            #[cfg(feature = "cuda")]
+            Memory::Cuda(_) => None,
         }
     }
 
@@ -73,6 +92,19 @@ impl Memory {
         match self {
             Memory::Host(_) => None,
             Memory::Wgpu(storage) => Some(storage),
+            #[cfg(feature = "cuda")]
+            Memory::Cuda(_) => None,
+        }
+    }
+
+    /// Memory of a GPU of NVIDIA's.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn cuda(&self) -> Option<&CudaStorage> {
+        match self {
+            Memory::Cuda(storage) => Some(storage),
+            Memory::Host(_) => None,
+            #[cfg(feature = "wgpu")]
+            Memory::Wgpu(_) => None,
         }
     }
 }

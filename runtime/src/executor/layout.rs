@@ -7,17 +7,18 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kiln_ir::gpu::GpuProgram;
 use kiln_ir::kernel::Access;
 use kiln_ir::plan::{BufferId, Plan, PlanBuffer, Source, Step};
 use kiln_ir::{Backend, CustomOps, Diagnostic, Result};
 
 use super::check::check;
+#[cfg(feature = "cuda")]
+use super::cuda::CudaEngine;
 #[cfg(feature = "wgpu")]
 use super::gpu::GpuEngine;
 use super::host::HostEngine;
 use super::memory::out_of_memory;
-use super::{Argument, Moment, RunError};
+use super::{Argument, Moment, Programs, RunError};
 use crate::buffer::Contents;
 use crate::memory::Memory;
 use crate::pool::OutOfMemory;
@@ -42,6 +43,32 @@ enum Engine {
     Host(HostEngine),
     #[cfg(feature = "wgpu")]
     Wgpu(Box<GpuEngine>),
+    #[cfg(feature = "cuda")]
+    Cuda(Box<CudaEngine>),
+}
+
+impl Engine {
+    /// The one of a device's kind. A launch without a text of that kind is K0901.
+    #[cfg_attr(not(any(feature = "wgpu", feature = "cuda")), expect(unused_variables, reason = "only GPUs run texts"))]
+    fn new(plan: &Plan, programs: Programs, customs: &CustomOps, device: &Device) -> Result<Engine> {
+        #[cfg(feature = "wgpu")]
+        if let Some(gpu) = device.gpu() {
+            let programs = match programs {
+                Programs::Wgsl(programs) => programs,
+                Programs::None | Programs::Cuda(_) => &[],
+            };
+            return Ok(Engine::Wgpu(Box::new(GpuEngine::new(plan, programs, customs, gpu)?)));
+        }
+        #[cfg(feature = "cuda")]
+        if let Some(cuda) = device.cuda_gpu() {
+            let programs = match programs {
+                Programs::Cuda(programs) => programs,
+                Programs::None | Programs::Wgsl(_) => &[],
+            };
+            return Ok(Engine::Cuda(Box::new(CudaEngine::new(plan, programs, customs, cuda)?)));
+        }
+        Ok(Engine::Host(HostEngine::new(plan, customs)?))
+    }
 }
 
 /// Where the memory of a result may come from.
@@ -66,24 +93,10 @@ enum Start {
 }
 
 impl Program {
-    /// Of a plan; `programs` are the texts of its launches, in order, where its backend runs texts.
-    pub(super) fn new(
-        plan: Plan,
-        programs: &[Option<Arc<GpuProgram>>],
-        customs: &CustomOps,
-        device: &Device,
-    ) -> Result<Program> {
+    /// Of a plan, with the texts of its launches.
+    pub(super) fn new(plan: Plan, programs: Programs, customs: &CustomOps, device: &Device) -> Result<Program> {
         check(&plan)?;
-        #[cfg(feature = "wgpu")]
-        let engine = match device.gpu() {
-            Some(gpu) => Engine::Wgpu(Box::new(GpuEngine::new(&plan, programs, customs, gpu)?)),
-            None => Engine::Host(HostEngine::new(&plan, customs)?),
-        };
-        #[cfg(not(feature = "wgpu"))]
-        let engine = {
-            let _ = programs;
-            Engine::Host(HostEngine::new(&plan, customs)?)
-        };
+        let engine = Engine::new(&plan, programs, customs, device)?;
         let beside = Device::cpu();
         let constants = place_constants(&plan, device, &beside)?;
         let outputs = place_outputs(&plan);
@@ -101,6 +114,8 @@ impl Program {
             Engine::Host(engine) => engine.num_kernels(),
             #[cfg(feature = "wgpu")]
             Engine::Wgpu(engine) => engine.num_kernels(),
+            #[cfg(feature = "cuda")]
+            Engine::Cuda(engine) => engine.num_kernels(),
         }
     }
 
@@ -124,6 +139,13 @@ impl Program {
                 self.plan.steps.iter().for_each(|_| tell(Moment::Done));
                 walked
             }
+            #[cfg(feature = "cuda")]
+            Engine::Cuda(engine) => {
+                tell(Moment::Begun);
+                let walked = engine.run(self, &mut ready);
+                self.plan.steps.iter().for_each(|_| tell(Moment::Done));
+                walked
+            }
         };
         if let Err((step, diagnostic)) = walked {
             return Err(self.broken_off(step, diagnostic, ready, device));
@@ -139,6 +161,15 @@ impl Program {
     ) -> std::result::Result<(Finished, Vec<Duration>), RunError> {
         #[cfg(feature = "wgpu")]
         if let Engine::Wgpu(engine) = &self.engine {
+            let mut ready = self.make_ready(arguments, device)?;
+            device.begin(&self.plan.name);
+            return match engine.run_timed(self, &mut ready) {
+                Ok(done) => Ok((self.results(ready, device), done)),
+                Err((step, diagnostic)) => Err(self.broken_off(step, diagnostic, ready, device)),
+            };
+        }
+        #[cfg(feature = "cuda")]
+        if let Engine::Cuda(engine) = &self.engine {
             let mut ready = self.make_ready(arguments, device)?;
             device.begin(&self.plan.name);
             return match engine.run_timed(self, &mut ready) {
@@ -191,6 +222,8 @@ impl Program {
             Engine::Host(engine) => engine.blocks(),
             #[cfg(feature = "wgpu")]
             Engine::Wgpu(engine) => engine.blocks(),
+            #[cfg(feature = "cuda")]
+            Engine::Cuda(engine) => engine.blocks(),
         };
         let slots = blocks.iter().map(|&(backend, bytes)| acquire(backend, bytes, "intermediate values"));
         let slots = slots.collect::<Result<_, _>>()?;

@@ -222,13 +222,9 @@ fn refused(key: &Key, trust: Trust, error: &wgpu::Error) -> Diagnostic {
     }
 }
 
-/// Where a user's caches lie.
+/// Where a driver's cache is kept.
 fn cache_file(adapter: &Adapter) -> Option<std::path::PathBuf> {
-    let key = adapter.cache_key.as_ref()?;
-    let folder = |name: &str| std::env::var_os(name).map(std::path::PathBuf::from).filter(|path| path.is_absolute());
-    let root = folder("XDG_CACHE_HOME").or_else(|| folder("HOME").map(|home| home.join(".cache")));
-    let root = root.or_else(|| folder("LOCALAPPDATA"))?;
-    Some(root.join("kiln").join(key))
+    Some(crate::cache::folder()?.join(adapter.cache_key.as_ref()?))
 }
 
 /// The bind groups of one dispatch, by the buffers bound.
