@@ -4,6 +4,7 @@
 //! same schedule.
 
 mod attention;
+pub mod library;
 mod loops;
 mod matmul;
 mod scan;
