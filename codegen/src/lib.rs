@@ -3,6 +3,8 @@
 //! This crate decides nothing: the same kernel in, the same text out. The emitters (WGSL, and CUDA C++ through CubeCL) stand behind
 //! features of their own; what every emitter shares is how an entry point is called.
 
+#[cfg(feature = "cuda")]
+pub mod cubecl;
 pub mod wgsl;
 
 use std::hash::{Hash, Hasher};

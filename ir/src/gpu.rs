@@ -69,6 +69,20 @@ impl GpuTarget {
         workgroups: 65_535,
     };
 
+    /// What every CUDA device since 2020 offers (compute capability 8.0 and later). Buffers are pointers: a text sees as many as its parameters hold.
+    pub const CUDA: GpuTarget = GpuTarget {
+        f16: Support::Present,
+        f64: Support::Present,
+        i64: Support::Present,
+        subgroup: Some((32, 32)),
+        bindings: 4000,
+        binding_bytes: 1 << 40,
+        buffer_bytes: 1 << 40,
+        workgroup_size: 1024,
+        workgroup_memory: 48 << 10,
+        workgroups: i32::MAX as u32,
+    };
+
     /// Whether kernels can compute with a dtype. Numbers of 16 and 8 bits are there on every device, packed in words where it has no such type;
     /// numbers of 64 bits only where the device has them.
     ///

@@ -74,4 +74,4 @@ pub fn program(kernel: &Kernel, schedule: &Schedule, target: &GpuTarget) -> Resu
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -3,7 +3,7 @@
 use super::*;
 use kiln_ir::kernel::{HorizontalKernel, Part};
 
-fn reduction(kind: ReduceKind, dtype: DType, outer: usize, inner: &[usize]) -> Kernel {
+pub(crate) fn reduction(kind: ReduceKind, dtype: DType, outer: usize, inner: &[usize]) -> Kernel {
     let count: usize = inner.iter().product();
     let mut b = Build::new(&[outer], inner);
     let x = b.buffer(dtype, outer * count, Access::Read);
@@ -18,7 +18,7 @@ fn reduction(kind: ReduceKind, dtype: DType, outer: usize, inner: &[usize]) -> K
     b.kernel()
 }
 
-pub(super) fn softmax(rows: usize, columns: usize) -> Kernel {
+pub(crate) fn softmax(rows: usize, columns: usize) -> Kernel {
     let mut b = Build::new(&[rows], &[columns]);
     let x = b.buffer(DType::F32, rows * columns, Access::Read);
     let y = b.buffer(DType::F32, rows * columns, Access::Write);
@@ -39,7 +39,7 @@ pub(super) fn softmax(rows: usize, columns: usize) -> Kernel {
     b.kernel()
 }
 
-fn column_sum(rows: usize, columns: usize) -> Kernel {
+pub(crate) fn column_sum(rows: usize, columns: usize) -> Kernel {
     let mut b = Build::new(&[columns], &[rows]);
     let x = b.buffer(DType::F32, rows * columns, Access::Read);
     let y = b.buffer(DType::F32, columns, Access::Write);
@@ -152,7 +152,7 @@ fn sums_of_columns_are_split() {
     insta::assert_snapshot!(text(&program(&column_sum(4096, 256), &Schedule::Loop(split), &GpuTarget::WEBGPU)));
 }
 
-fn update(len: usize) -> Part {
+pub(crate) fn update(len: usize) -> Part {
     let mut b = Build::new(&[len], &[]);
     let (p, g) = (b.buffer(DType::F32, len, Access::ReadWrite), b.buffer(DType::F32, len, Access::Read));
     let m = b.buffer(DType::F32, len, Access::ReadWrite);

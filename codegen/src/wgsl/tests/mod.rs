@@ -1,9 +1,9 @@
 //! Texts are valid WGSL, for devices with and without each feature, and read as they should.
 
-mod forms;
-mod ops;
-mod ordered;
-mod products;
+pub(crate) mod forms;
+pub(crate) mod ops;
+pub(crate) mod ordered;
+pub(crate) mod products;
 
 use kiln_ir::gpu::{Dispatch, GpuProgram, GpuTarget, LoopSchedule, Schedule, Support};
 use kiln_ir::kernel::{
@@ -14,7 +14,7 @@ use kiln_ir::{DType, ReduceKind, ScalarOp};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 
 /// A device with everything.
-pub(super) const FULL: GpuTarget = GpuTarget {
+pub(crate) const FULL: GpuTarget = GpuTarget {
     f16: Support::Present,
     f64: Support::Present,
     i64: Support::Present,
@@ -25,7 +25,7 @@ pub(super) const FULL: GpuTarget = GpuTarget {
 
 /// Panics where a text is not valid on its target, with the text.
 #[track_caller]
-pub(super) fn validate(dispatch: &Dispatch, target: &GpuTarget) {
+pub(crate) fn validate(dispatch: &Dispatch, target: &GpuTarget) {
     let source = &dispatch.source;
     let module = naga::front::wgsl::parse_str(source)
         .unwrap_or_else(|error| panic!("{}\n{source}", error.emit_to_string(source)));
@@ -50,7 +50,7 @@ pub(super) fn validate(dispatch: &Dispatch, target: &GpuTarget) {
 
 /// The program, valid, and the same when it is made again.
 #[track_caller]
-pub(super) fn program(kernel: &Kernel, schedule: &Schedule, target: &GpuTarget) -> GpuProgram {
+pub(crate) fn program(kernel: &Kernel, schedule: &Schedule, target: &GpuTarget) -> GpuProgram {
     let program = super::program(kernel, schedule, target).unwrap_or_else(|error| panic!("{error:?}"));
     program.dispatches.iter().for_each(|dispatch| validate(dispatch, target));
     assert_eq!(super::program(kernel, schedule, target).as_ref(), Ok(&program));
@@ -58,34 +58,34 @@ pub(super) fn program(kernel: &Kernel, schedule: &Schedule, target: &GpuTarget) 
 }
 
 /// All texts of a program.
-pub(super) fn text(program: &GpuProgram) -> String {
+pub(crate) fn text(program: &GpuProgram) -> String {
     let one = |dispatch: &Dispatch| {
         format!("// workgroups {:?}, bindings {:?}\n{}", dispatch.workgroups, dispatch.bindings, dispatch.source)
     };
     program.dispatches.iter().map(one).collect::<Vec<_>>().join("\n")
 }
 
-pub(super) fn points(workgroup: u32, width: u32) -> LoopSchedule {
+pub(crate) fn points(workgroup: u32, width: u32) -> LoopSchedule {
     LoopSchedule::Points { workgroup, width }
 }
 
-pub(super) fn team(lanes: u32, teams: u32, width: u32) -> LoopSchedule {
+pub(crate) fn team(lanes: u32, teams: u32, width: u32) -> LoopSchedule {
     LoopSchedule::Team { lanes, teams, width }
 }
 
-pub(super) fn affine(offset: i64, strides: &[i64]) -> Affine {
+pub(crate) fn affine(offset: i64, strides: &[i64]) -> Affine {
     Affine { offset, strides: strides.iter().copied().collect() }
 }
 
 /// A kernel under construction.
-pub(super) struct Build {
-    pub(super) kernel: LoopKernel,
+pub(crate) struct Build {
+    pub(crate) kernel: LoopKernel,
     block: Block,
     registers: u32,
 }
 
 impl Build {
-    pub(super) fn new(outer: &[usize], inner: &[usize]) -> Build {
+    pub(crate) fn new(outer: &[usize], inner: &[usize]) -> Build {
         let kernel = LoopKernel {
             buffers: Vec::new(),
             outer: outer.iter().copied().collect(),
@@ -95,43 +95,43 @@ impl Build {
         Build { kernel, block: Block::default(), registers: 0 }
     }
 
-    pub(super) fn buffer(&mut self, dtype: DType, len: usize, access: Access) -> BufferIndex {
+    pub(crate) fn buffer(&mut self, dtype: DType, len: usize, access: Access) -> BufferIndex {
         self.kernel.buffers.push(Buffer { dtype, len, access });
         BufferIndex(self.kernel.buffers.len() as u32 - 1)
     }
 
-    pub(super) fn emit(&mut self, dtype: DType, operation: Operation) -> Reg {
+    pub(crate) fn emit(&mut self, dtype: DType, operation: Operation) -> Reg {
         let result = Reg(self.registers);
         self.registers += 1;
         self.block.instructions.push(Instruction { result, dtype, operation });
         result
     }
 
-    pub(super) fn load(&mut self, buffer: BufferIndex, strides: &[i64]) -> Reg {
+    pub(crate) fn load(&mut self, buffer: BufferIndex, strides: &[i64]) -> Reg {
         let dtype = self.kernel.buffers[buffer.0 as usize].dtype;
         let address = Address { affine: affine(0, strides), ..Address::default() };
         self.emit(dtype, Operation::Load { buffer, address, bounds: Vec::new() })
     }
 
-    pub(super) fn scalar(&mut self, op: ScalarOp, dtype: DType, operands: &[Reg]) -> Reg {
+    pub(crate) fn scalar(&mut self, op: ScalarOp, dtype: DType, operands: &[Reg]) -> Reg {
         self.emit(dtype, Operation::Scalar(op, operands.iter().copied().collect()))
     }
 
-    pub(super) fn store(&mut self, buffer: BufferIndex, strides: &[i64], value: Reg) {
+    pub(crate) fn store(&mut self, buffer: BufferIndex, strides: &[i64], value: Reg) {
         self.block.stores.push(Store { buffer, address: affine(0, strides), value });
     }
 
-    pub(super) fn point(&mut self) {
+    pub(crate) fn point(&mut self) {
         let block = std::mem::take(&mut self.block);
         self.kernel.stages.push(Stage::Point(block));
     }
 
-    pub(super) fn each(&mut self) {
+    pub(crate) fn each(&mut self) {
         let block = std::mem::take(&mut self.block);
         self.kernel.stages.push(Stage::Each(block));
     }
 
-    pub(super) fn fold(&mut self, kind: ReduceKind, value: Reg, accumulate: DType, dtype: DType) -> Reg {
+    pub(crate) fn fold(&mut self, kind: ReduceKind, value: Reg, accumulate: DType, dtype: DType) -> Reg {
         let result = Reg(self.registers);
         self.registers += 1;
         let folds = vec![Fold { kind, value, accumulate, result, dtype }];
@@ -140,7 +140,7 @@ impl Build {
         result
     }
 
-    pub(super) fn kernel(self) -> Kernel {
+    pub(crate) fn kernel(self) -> Kernel {
         Kernel::Loop(self.kernel)
     }
 }

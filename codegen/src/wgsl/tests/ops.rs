@@ -5,7 +5,7 @@ use kiln_ir::{Code, Literal};
 use smallvec::smallvec;
 
 /// `y = op(x0, x1, ..)` over `len` elements of a dtype.
-fn elementwise(op: ScalarOp, dtype: DType, len: usize) -> Option<Kernel> {
+pub(crate) fn elementwise(op: ScalarOp, dtype: DType, len: usize) -> Option<Kernel> {
     let result = op.result_dtype(dtype)?;
     let mut b = Build::new(&[len], &[]);
     let operands: Vec<Reg> = (0..op.arity())
