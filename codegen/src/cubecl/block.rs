@@ -110,8 +110,7 @@ fn one(
         }
         Operation::Within(bounds) => {
             let lanes = if point.bounds_vary(bounds) { point.width() } else { 1 };
-            let test =
-                |b: &mut Builder, lane| point.bounds(b, bounds, lane).unwrap_or_else(|| Term::constant("true"));
+            let test = |b: &mut Builder, lane| point.bounds(b, bounds, lane).unwrap_or_else(|| Term::constant("true"));
             Number { lanes: (0..lanes).map(|lane| test(b, lane)).collect(), dtype }
         }
         Operation::Scalar(op, operands) => {

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use cubecl_core::Compiler;
 use cubecl_core::compute::KernelBuilder;
 use cubecl_core::ir::dialect::branch::{IfOp, RangeLoopOp};
 use cubecl_core::ir::dialect::general::ReinterpretCastOp;
@@ -18,7 +19,6 @@ use cubecl_core::ir::settings::{Dim3, ExecutionMode, KernelSettings};
 use cubecl_core::ir::types::scalar::{BoolType, Float32Type, Float64Type, IndexType};
 use cubecl_core::ir::types::{PointerType, RuntimeArrayType, VectorType};
 use cubecl_core::ir::{AddressSpace, AddressType, OpInserter, Scope};
-use cubecl_core::Compiler;
 use cubecl_cpp::shared::{CompilationOptions, CppCompiler};
 use cubecl_cpp::target::Cuda;
 use kiln_ir::cuda::{CudaArgument, CudaText};
@@ -166,8 +166,7 @@ impl Builder {
             IndexWidth::Narrow => AddressType::U32,
             IndexWidth::Wide => AddressType::U64,
         };
-        let settings =
-            KernelSettings::new(Dim3::new_1d(threads), ExecutionMode::Unchecked, address).kernel_name(entry);
+        let settings = KernelSettings::new(Dim3::new_1d(threads), ExecutionMode::Unchecked, address).kernel_name(entry);
         Builder {
             root: KernelBuilder::new(settings),
             open: Vec::new(),

@@ -359,12 +359,7 @@ impl Loops<'_> {
     }
 
     /// The fold of a stage: for each fold, the numbers of each outer neighbour.
-    fn fold(
-        &mut self,
-        b: &mut Builder,
-        content: &Block,
-        folds: &[Fold],
-    ) -> Result<Vec<Vec<Vec<Term>>>, Diagnostic> {
+    fn fold(&mut self, b: &mut Builder, content: &Block, folds: &[Fold]) -> Result<Vec<Vec<Vec<Term>>>, Diagnostic> {
         let width = self.team.as_ref().map_or(self.width as u32, |team| team.width);
         let all = Accumulator::declare(b, folds, width);
         let (bounds, is_team) = (self.bounds, self.team.is_some());
@@ -400,8 +395,7 @@ impl Loops<'_> {
         let memory: Vec<Vec<Pointer>> = (0..folds.len())
             .map(|fold| (0..split.types[fold].len()).map(|number| split.memory(b, fold, number)).collect())
             .collect();
-        let (first, step) =
-            self.team.as_ref().map_or((Term::constant("0"), 1), |team| (team.lane.clone(), team.lanes));
+        let (first, step) = self.team.as_ref().map_or((Term::constant("0"), 1), |team| (team.lane.clone(), team.lanes));
         let ends = [split.parts.to_string(), step.to_string()].map(Term::constant);
         let part = b.open_loop(&first, &ends[0], &ends[1]);
         for (accumulator, memory) in all.iter().zip(&memory) {

@@ -194,14 +194,7 @@ fn packed(b: &mut Builder, parts: &[Term], dtype: DType, word: Ty) -> Term {
     match dtype {
         DType::F16 => return call(b, "f16_pair", Ty::U32, parts),
         DType::BF16 => return call(b, "bf16_pair", Ty::U32, parts),
-        DType::I8
-        | DType::U8
-        | DType::Bool
-        | DType::F32
-        | DType::F64
-        | DType::I32
-        | DType::U32
-        | DType::I64 => {}
+        DType::I8 | DType::U8 | DType::Bool | DType::F32 | DType::F64 | DType::I32 | DType::U32 | DType::I64 => {}
     }
     let pieces: Vec<String> = (0..parts.len())
         .map(|place| {

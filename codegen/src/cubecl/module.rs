@@ -43,7 +43,8 @@ fn renumbered(body: &str) -> String {
     while let Some(start) = rest.find(|c: char| c.is_ascii_alphabetic() || c == '_') {
         // A number's suffix or exponent is no word.
         let inside_number = rest[..start].ends_with(|c: char| c.is_ascii_digit() || c == '.');
-        let word_end = rest[start..].find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len() - start);
+        let word_end =
+            rest[start..].find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len() - start);
         let (before, word) = (&rest[..start], &rest[start..start + word_end]);
         text.push_str(before);
         let (base, suffix) = match word.strip_suffix("_store") {

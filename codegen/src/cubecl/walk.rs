@@ -1,7 +1,7 @@
 //! Ways through the inner space of a loop kernel, and the accumulators that go along.
 
-use kiln_ir::kernel::{Fold, LoopKernel};
 use kiln_ir::Diagnostic;
+use kiln_ir::kernel::{Fold, LoopKernel};
 
 use super::block::Scope;
 use super::builder::{Builder, Term, Ty};
