@@ -14,7 +14,7 @@ use cubecl_core::ir::dialect::general::ReinterpretCastOp;
 use cubecl_core::ir::dialect::memory::{DeclareVariableOp, IndexOp, LoadOp, StoreOp};
 use cubecl_core::ir::dialect::vector::{CompositeConstructOp, CompositeExtractOp};
 use cubecl_core::ir::metadata::{Info, Metadata};
-use cubecl_core::ir::prelude::{OneResultInterface, Op, TypeHandle, Typed};
+use cubecl_core::ir::prelude::{TypeHandle, Typed};
 use cubecl_core::ir::settings::{Dim3, ExecutionMode, KernelSettings};
 use cubecl_core::ir::types::scalar::{BoolType, Float32Type, Float64Type, IndexType};
 use cubecl_core::ir::types::{PointerType, RuntimeArrayType, VectorType};
@@ -100,11 +100,6 @@ impl Term {
     pub(super) fn constant(text: impl Into<String>) -> Term {
         Term::Constant(text.into())
     }
-
-    /// Whether it is a constant.
-    pub(super) fn is_constant(&self) -> bool {
-        matches!(self, Term::Constant(_))
-    }
 }
 
 /// A variable of the text.
@@ -121,13 +116,6 @@ pub(super) struct Pointer {
     ty: Ty,
 }
 
-impl Pointer {
-    /// What it points to.
-    pub(super) fn ty(self) -> Ty {
-        self.ty
-    }
-}
-
 /// How many bits element indices have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IndexWidth {
@@ -136,6 +124,9 @@ pub(super) enum IndexWidth {
     /// 64.
     Wide,
 }
+
+/// What an expression computes: type, template, operands.
+type Expression = (Ty, String, SmallVec<[Named; 4]>);
 
 /// A text under construction.
 pub(super) struct Builder {
@@ -150,7 +141,7 @@ pub(super) struct Builder {
     entry: String,
     width: IndexWidth,
     /// What has been computed and loaded at each open place: the same again is the same value.
-    expressions: Vec<HashMap<(Ty, String, SmallVec<[Named; 4]>), Named>>,
+    expressions: Vec<HashMap<Expression, Named>>,
     loads: Vec<HashMap<(Named, Named, u32), Vec<Term>>>,
 }
 
@@ -179,11 +170,6 @@ impl Builder {
             expressions: vec![HashMap::new()],
             loads: vec![HashMap::new()],
         }
-    }
-
-    /// How many bits element indices have.
-    pub(super) fn width(&self) -> IndexWidth {
-        self.width
     }
 
     /// Threads of a block.

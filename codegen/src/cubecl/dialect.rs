@@ -4,6 +4,9 @@
 //! out-of-range casts and shifts to C++. What a number is, here is Kiln's business: arithmetic is an [`ExpressionOp`], a template in C++ that
 //! CubeCL carries, names, shares and prints, but does not look into. Buffers, vectors, variables, branches and loops are CubeCL's ops.
 
+// Pliron's macros expand to what Rust has since 1.91: this feature needs it, as CubeCL does.
+#![allow(clippy::incompatible_msrv)]
+
 use cubecl_core::ir::interfaces::side_effects::{MemoryEffect, MemoryEffectsOp};
 use cubecl_core::ir::prelude::*;
 use cubecl_core::ir::{AlwaysSpeculatable, NoMemoryEffect, NoSideEffects};

@@ -25,7 +25,7 @@ impl Functions {
         }
         let body = TABLE[index].1;
         for (other, (name, _)) in TABLE.iter().enumerate().filter(|(other, _)| *other != index) {
-            if body.contains(&format!("{name}(")) {
+            if calls(body, name) {
                 self.add(other);
             }
         }
@@ -35,6 +35,12 @@ impl Functions {
     pub(super) fn text(&self) -> String {
         self.needed.iter().map(|&index| format!("static __device__ __forceinline__ {}\n", TABLE[index].1)).collect()
     }
+}
+
+/// Whether a text calls a function of this very name.
+fn calls(body: &str, name: &str) -> bool {
+    body.match_indices(&format!("{name}("))
+        .any(|(at, _)| !body[..at].ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_'))
 }
 
 /// Names and texts, callees first.

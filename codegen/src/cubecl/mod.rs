@@ -11,6 +11,7 @@ mod builder;
 mod dialect;
 mod fold;
 mod functions;
+mod horizontal;
 mod loops;
 mod memory;
 mod module;
@@ -30,14 +31,34 @@ use kiln_ir::{Code, Diagnostic};
 /// Errors: K0603 where a limit is exceeded, K0901 where the schedule is not one of the kernel's form: a mistake of ours.
 pub fn program(kernel: &Kernel, schedule: &Schedule, target: &GpuTarget) -> Result<CudaProgram, Diagnostic> {
     let entry = crate::entry_name(kernel);
-    let _ = target;
+    check_limits(kernel, target)?;
     match (kernel, schedule) {
         (Kernel::Loop(kernel), Schedule::Loop(schedule)) => loops::program(kernel, schedule, &entry),
-        _ => Err(Diagnostic::new(
+        (Kernel::Horizontal(kernel), Schedule::Horizontal(schedules)) => horizontal::program(kernel, schedules, &entry),
+        (
+            Kernel::Loop(_)
+            | Kernel::Horizontal(_)
+            | Kernel::MatMul(_)
+            | Kernel::Attention(_)
+            | Kernel::Scan(_)
+            | Kernel::Scatter(_)
+            | Kernel::Custom(_),
+            _,
+        ) => Err(Diagnostic::new(
             Code::K0901,
             format!("internal: {} cannot be spread as {schedule:?}", kernel.form().name()),
         )),
     }
+}
+
+/// A text has one parameter for each buffer.
+fn check_limits(kernel: &Kernel, target: &GpuTarget) -> Result<(), Diagnostic> {
+    let (seen, most) = (kernel.buffers().len(), target.bindings as usize);
+    if seen <= most {
+        return Ok(());
+    }
+    let message = format!("a kernel sees {seen} buffers at once");
+    Err(Diagnostic::new(Code::K0603, message).label(format!("this GPU binds {most} at most")))
 }
 
 #[cfg(test)]

@@ -72,15 +72,15 @@ fn compares(op: ScalarOp) -> bool {
 }
 
 fn comparison(op: ScalarOp) -> Option<&'static str> {
-    Some(match op {
-        ScalarOp::Eq => "$0 == $1",
-        ScalarOp::Ne => "$0 != $1",
-        ScalarOp::Lt => "$0 < $1",
-        ScalarOp::Le => "$0 <= $1",
-        ScalarOp::Gt => "$0 > $1",
-        ScalarOp::Ge => "$0 >= $1",
-        _ => return None,
-    })
+    const TEMPLATES: [(ScalarOp, &str); 6] = [
+        (ScalarOp::Eq, "$0 == $1"),
+        (ScalarOp::Ne, "$0 != $1"),
+        (ScalarOp::Lt, "$0 < $1"),
+        (ScalarOp::Le, "$0 <= $1"),
+        (ScalarOp::Gt, "$0 > $1"),
+        (ScalarOp::Ge, "$0 >= $1"),
+    ];
+    TEMPLATES.iter().find(|(known, _)| *known == op).map(|(_, template)| *template)
 }
 
 fn float(b: &mut Builder, op: ScalarOp, terms: &[Term], ty: Ty, result: Ty) -> Term {
@@ -238,14 +238,18 @@ fn integer(b: &mut Builder, op: ScalarOp, terms: &[Term], dtype: DType, result: 
 }
 
 fn truth(b: &mut Builder, op: ScalarOp, terms: &[Term]) -> Term {
-    let template = match op {
-        ScalarOp::Not => "!$0",
-        ScalarOp::And | ScalarOp::Min => "$0 && $1",
-        ScalarOp::Or | ScalarOp::Max => "$0 || $1",
-        ScalarOp::Xor | ScalarOp::Ne => "$0 != $1",
-        ScalarOp::Eq => "$0 == $1",
-        _ => unreachable!("the op does not take bools"),
-    };
+    const TEMPLATES: [(ScalarOp, &str); 8] = [
+        (ScalarOp::Not, "!$0"),
+        (ScalarOp::And, "$0 && $1"),
+        (ScalarOp::Min, "$0 && $1"),
+        (ScalarOp::Or, "$0 || $1"),
+        (ScalarOp::Max, "$0 || $1"),
+        (ScalarOp::Xor, "$0 != $1"),
+        (ScalarOp::Ne, "$0 != $1"),
+        (ScalarOp::Eq, "$0 == $1"),
+    ];
+    let known = TEMPLATES.iter().find(|(known, _)| *known == op);
+    let (_, template) = known.expect("the op takes bools");
     b.expression(Ty::Bool, template, terms)
 }
 

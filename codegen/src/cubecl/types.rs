@@ -26,18 +26,6 @@ pub(super) fn in_memory(dtype: DType) -> Ty {
     }
 }
 
-/// The dtype whose registers are held so, where any is.
-pub(super) fn dtype_of(ty: Ty) -> DType {
-    match ty {
-        Ty::Bool => DType::Bool,
-        Ty::F32 => DType::F32,
-        Ty::F64 => DType::F64,
-        Ty::I32 => DType::I32,
-        Ty::I64 | Ty::U64 => DType::I64,
-        Ty::U8 | Ty::U16 | Ty::U32 | Ty::Index => DType::U32,
-    }
-}
-
 /// What stands for a register: one term where all neighbours have the same, else one for each.
 #[derive(Clone, Debug)]
 pub(super) struct Number {

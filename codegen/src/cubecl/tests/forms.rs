@@ -4,7 +4,7 @@ use super::*;
 use crate::wgsl::tests::forms::{column_sum, reduction, softmax};
 use crate::wgsl::tests::{Build, points, team};
 use kiln_ir::gpu::LoopSchedule;
-use kiln_ir::kernel::{Access, Operation};
+use kiln_ir::kernel::{Access, BufferIndex, HorizontalKernel, Operation, Part};
 use kiln_ir::{DType, Literal, ReduceKind, ScalarOp};
 
 fn biased(dtype: DType) -> Kernel {
@@ -94,4 +94,67 @@ fn indices_have_64_bits_where_a_buffer_needs_them() {
     b.point();
     let text = text(&program(&b.kernel(), &Schedule::Loop(points(256, 4))));
     assert!(text.contains("uint64_t const"), "{text}");
+}
+
+/// Adam's update of one parameter.
+fn adam(len: usize) -> Part {
+    let mut b = Build::new(&[len], &[]);
+    let [p, m, v] = [(); 3].map(|()| b.buffer(DType::F32, len, Access::ReadWrite));
+    let (g, rate) = (b.buffer(DType::F32, len, Access::Read), b.buffer(DType::F32, 1, Access::Read));
+    let number = |b: &mut Build, value| b.emit(DType::F32, Operation::Literal(Literal::from_f64(DType::F32, value)));
+    let gradient = b.load(g, &[1]);
+    let decayed = |b: &mut Build, buffer, by, new| {
+        let old = b.load(buffer, &[1]);
+        let (keep, take) = (number(b, by), number(b, 1.0 - by));
+        let (kept, taken) =
+            (b.scalar(ScalarOp::Mul, DType::F32, &[old, keep]), b.scalar(ScalarOp::Mul, DType::F32, &[new, take]));
+        b.scalar(ScalarOp::Add, DType::F32, &[kept, taken])
+    };
+    let mean = decayed(&mut b, m, 0.9, gradient);
+    let square = b.scalar(ScalarOp::Mul, DType::F32, &[gradient, gradient]);
+    let spread = decayed(&mut b, v, 0.999, square);
+    let root = b.scalar(ScalarOp::Sqrt, DType::F32, &[spread]);
+    let least = number(&mut b, 1e-8);
+    let root = b.scalar(ScalarOp::Add, DType::F32, &[root, least]);
+    let step = b.scalar(ScalarOp::Div, DType::F32, &[mean, root]);
+    let rate = b.load(rate, &[]);
+    let step = b.scalar(ScalarOp::Mul, DType::F32, &[rate, step]);
+    let old = b.load(p, &[1]);
+    let new = b.scalar(ScalarOp::Sub, DType::F32, &[old, step]);
+    for (buffer, value) in [(p, new), (m, mean), (v, spread)] {
+        b.store(buffer, &[1], value);
+    }
+    b.point();
+    Part { kernel: b.kernel, buffers: Vec::new() }
+}
+
+fn step(lens: &[usize]) -> Kernel {
+    let (mut buffers, mut parts) = (Vec::new(), Vec::new());
+    for &len in lens {
+        let mut part = adam(len);
+        let own = |index: usize| BufferIndex((buffers.len() + index) as u32);
+        part.buffers = (0..4).map(own).collect();
+        buffers.extend(part.kernel.buffers[..4].to_vec());
+        parts.push(part);
+    }
+    // The rate is all parts'.
+    let rate = BufferIndex(buffers.len() as u32);
+    buffers.push(parts[0].kernel.buffers[4].clone());
+    parts.iter_mut().for_each(|part: &mut Part| part.buffers.push(rate));
+    Kernel::Horizontal(HorizontalKernel { buffers, parts })
+}
+
+#[test]
+fn an_optimizer_steps_in_one_launch() {
+    let schedules = Schedule::Horizontal(vec![points(256, 4), points(256, 2), points(256, 4)]);
+    insta::assert_snapshot!(text(&program(&step(&[4096, 10, 4096]), &schedules)));
+}
+
+#[test]
+fn hundreds_of_parameters_are_as_many_bodies_as_sizes() {
+    let lens: Vec<usize> = (0..200).map(|index| [768, 768 * 768, 3072, 768 * 3072][index % 4]).collect();
+    let schedules = Schedule::Horizontal(vec![points(256, 4); lens.len()]);
+    let text = text(&program(&step(&lens), &schedules));
+    assert_eq!(text.matches("sqrtf").count(), 4 * 4);
+    assert!(text.len() < 200_000, "{}", text.len());
 }
