@@ -95,6 +95,12 @@ pub(super) fn load_one(b: &mut Builder, bound: Bound, index: &Term) -> Term {
     widened(b, &raw, bound.dtype)
 }
 
+/// As [`load_one`], of an element that may have been stored since it was last loaded.
+pub(super) fn load_again(b: &mut Builder, bound: Bound, index: &Term) -> Term {
+    let raw = b.load_again(bound.pointer, index, 1).remove(0);
+    widened(b, &raw, bound.dtype)
+}
+
 fn widened(b: &mut Builder, raw: &Term, dtype: DType) -> Term {
     let terms = std::slice::from_ref(raw);
     match dtype {

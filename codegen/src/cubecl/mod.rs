@@ -16,6 +16,8 @@ mod loops;
 mod memory;
 mod module;
 mod scalar;
+mod scan;
+mod scatter;
 mod space;
 mod team;
 mod types;
@@ -35,6 +37,8 @@ pub fn program(kernel: &Kernel, schedule: &Schedule, target: &GpuTarget) -> Resu
     match (kernel, schedule) {
         (Kernel::Loop(kernel), Schedule::Loop(schedule)) => loops::program(kernel, schedule, &entry),
         (Kernel::Horizontal(kernel), Schedule::Horizontal(schedules)) => horizontal::program(kernel, schedules, &entry),
+        (Kernel::Scan(kernel), Schedule::Scan(schedule)) => scan::program(kernel, schedule, &entry),
+        (Kernel::Scatter(kernel), Schedule::Scatter(schedule)) => scatter::program(kernel, schedule, &entry),
         (
             Kernel::Loop(_)
             | Kernel::Horizontal(_)

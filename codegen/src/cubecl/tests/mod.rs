@@ -3,6 +3,7 @@
 mod forms;
 mod nvrtc;
 mod ops;
+mod ordered;
 
 use kiln_ir::cuda::CudaProgram;
 use kiln_ir::gpu::{GpuTarget, Schedule};

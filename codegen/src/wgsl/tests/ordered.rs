@@ -15,7 +15,7 @@ fn buffer(dtype: DType, len: usize, access: Access) -> Buffer {
     Buffer { dtype, len, access }
 }
 
-fn scan(kind: ScanKind, direction: Direction, dtype: DType, [lines, extent]: [usize; 2]) -> Kernel {
+pub(crate) fn scan(kind: ScanKind, direction: Direction, dtype: DType, [lines, extent]: [usize; 2]) -> Kernel {
     let strides = [extent as i64, 1];
     Kernel::Scan(ScanKernel {
         buffers: vec![buffer(dtype, lines * extent, Access::Read), buffer(dtype, lines * extent, Access::Write)],
@@ -33,7 +33,7 @@ fn scan(kind: ScanKind, direction: Direction, dtype: DType, [lines, extent]: [us
 }
 
 /// Updates of rows of a table.
-fn scatter(kind: ScatterKind, dtype: DType, [rows, columns, updates]: [usize; 3]) -> Kernel {
+pub(crate) fn scatter(kind: ScatterKind, dtype: DType, [rows, columns, updates]: [usize; 3]) -> Kernel {
     let index = Instruction { result: Reg(1), dtype: DType::I64, operation: Operation::Cast(Reg(0)) };
     let instructions = vec![load(0, DType::I32, 0, &[1, 0]), index, load(2, dtype, 1, &[columns as i64, 1])];
     Kernel::Scatter(ScatterKernel {
