@@ -1,6 +1,7 @@
 //! Texts are CUDA C++ that NVRTC compiles for old and new devices, compute what the table of ops says, and read as they should.
 
 mod forms;
+mod host;
 mod nvrtc;
 mod ops;
 mod ordered;

@@ -7,7 +7,7 @@ use kiln_ir::{DType, Literal, ScalarOp};
 use smallvec::smallvec;
 
 /// All ops that take a dtype, each over the same operands, and the dtypes of the results.
-fn all_ops(dtype: DType, len: usize) -> (Kernel, Vec<(ScalarOp, DType)>) {
+pub(super) fn all_ops(dtype: DType, len: usize) -> (Kernel, Vec<(ScalarOp, DType)>) {
     let mut b = Build::new(&[len], &[]);
     let operands: Vec<Reg> = (0..3)
         .map(|_| {
