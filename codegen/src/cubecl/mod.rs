@@ -13,6 +13,7 @@ mod fold;
 mod functions;
 mod horizontal;
 mod loops;
+mod matmul;
 mod memory;
 mod module;
 mod scalar;
@@ -37,6 +38,7 @@ pub fn program(kernel: &Kernel, schedule: &Schedule, target: &GpuTarget) -> Resu
     match (kernel, schedule) {
         (Kernel::Loop(kernel), Schedule::Loop(schedule)) => loops::program(kernel, schedule, &entry),
         (Kernel::Horizontal(kernel), Schedule::Horizontal(schedules)) => horizontal::program(kernel, schedules, &entry),
+        (Kernel::MatMul(kernel), Schedule::MatMul(schedule)) => matmul::program(kernel, schedule, &entry),
         (Kernel::Scan(kernel), Schedule::Scan(schedule)) => scan::program(kernel, schedule, &entry),
         (Kernel::Scatter(kernel), Schedule::Scatter(schedule)) => scatter::program(kernel, schedule, &entry),
         (

@@ -5,6 +5,7 @@ mod host;
 mod nvrtc;
 mod ops;
 mod ordered;
+mod products;
 
 use kiln_ir::cuda::CudaProgram;
 use kiln_ir::gpu::{GpuTarget, Schedule};

@@ -33,13 +33,13 @@ fn buffer(dtype: DType, len: usize, access: Access) -> Buffer {
 
 /// Whether an operand lies row after row, or column after column.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Lies {
+pub(crate) enum Lies {
     ByRows,
     ByColumns,
 }
 
 /// A product of matrices that lie so, in a batch of 2.
-fn matmul(dtype: DType, [m, n, k]: [usize; 3], lies: [Lies; 2]) -> MatMulKernel {
+pub(crate) fn matmul(dtype: DType, [m, n, k]: [usize; 3], lies: [Lies; 2]) -> MatMulKernel {
     let strides = |lies: Lies, rows: usize, columns: usize| match lies {
         Lies::ByRows => [(rows * columns) as i64, columns as i64, 1],
         Lies::ByColumns => [(rows * columns) as i64, 1, rows as i64],
@@ -70,7 +70,7 @@ fn fill(along: Along, extent: usize) -> Fill {
 }
 
 /// A schedule for matrices that lie so.
-fn schedule(kernel: &MatMulKernel, spread: MatMulSpread, splits: u32, lies: [Lies; 2]) -> MatMulSchedule {
+pub(crate) fn schedule(kernel: &MatMulKernel, spread: MatMulSpread, splits: u32, lies: [Lies; 2]) -> MatMulSchedule {
     let lhs = if lies[0] == Lies::ByRows { Along::Summed } else { Along::Kept };
     let rhs = if lies[1] == Lies::ByRows { Along::Kept } else { Along::Summed };
     let extent = |along: Along, kept: usize| if along == Along::Kept { kept } else { kernel.k };
@@ -81,14 +81,14 @@ fn schedule(kernel: &MatMulKernel, spread: MatMulSpread, splits: u32, lies: [Lie
     MatMulSchedule { spread, splits, part, lhs, rhs, width }
 }
 
-const TILES: [Tile; 4] = [
+pub(crate) const TILES: [Tile; 4] = [
     Tile { extents: [16, 16], registers: [1, 4], depth: 16 },
     Tile { extents: [32, 64], registers: [2, 4], depth: 8 },
     Tile { extents: [64, 64], registers: [4, 4], depth: 16 },
     Tile { extents: [128, 128], registers: [8, 8], depth: 8 },
 ];
 
-const WAYS: [[Lies; 2]; 4] = [
+pub(crate) const WAYS: [[Lies; 2]; 4] = [
     [Lies::ByRows, Lies::ByRows],
     [Lies::ByColumns, Lies::ByRows],
     [Lies::ByRows, Lies::ByColumns],
