@@ -158,3 +158,35 @@ fn hundreds_of_parameters_are_as_many_bodies_as_sizes() {
     assert_eq!(text.matches("sqrtf").count(), 4 * 4);
     assert!(text.len() < 200_000, "{}", text.len());
 }
+
+#[test]
+fn a_layer_norm_reads_its_row_once() {
+    let (rows, columns) = (64, 1024);
+    let mut b = Build::new(&[rows], &[columns]);
+    let (x, scale) = (b.buffer(DType::F32, rows * columns, Access::Read), b.buffer(DType::F32, columns, Access::Read));
+    let y = b.buffer(DType::F32, rows * columns, Access::Write);
+    let strides = [columns as i64, 1];
+    let number = |b: &mut Build, value| b.emit(DType::F32, Operation::Literal(Literal::from_f64(DType::F32, value)));
+    let value = b.load(x, &strides);
+    let sum = b.fold(ReduceKind::Sum, value, DType::F32, DType::F32);
+    let share = number(&mut b, 1.0 / 1024.0);
+    let mean = b.scalar(ScalarOp::Mul, DType::F32, &[sum, share]);
+    b.point();
+    let value = b.load(x, &strides);
+    let centred = b.scalar(ScalarOp::Sub, DType::F32, &[value, mean]);
+    let square = b.scalar(ScalarOp::Mul, DType::F32, &[centred, centred]);
+    let sum = b.fold(ReduceKind::Sum, square, DType::F32, DType::F32);
+    let (share, least) = (number(&mut b, 1.0 / 1024.0), number(&mut b, 1e-5));
+    let variance = b.scalar(ScalarOp::Mul, DType::F32, &[sum, share]);
+    let variance = b.scalar(ScalarOp::Add, DType::F32, &[variance, least]);
+    let by = b.scalar(ScalarOp::Rsqrt, DType::F32, &[variance]);
+    b.point();
+    let value = b.load(x, &strides);
+    let centred = b.scalar(ScalarOp::Sub, DType::F32, &[value, mean]);
+    let normed = b.scalar(ScalarOp::Mul, DType::F32, &[centred, by]);
+    let scale = b.load(scale, &[0, 1]);
+    let scaled = b.scalar(ScalarOp::Mul, DType::F32, &[normed, scale]);
+    b.store(y, &strides, scaled);
+    b.each();
+    insta::assert_snapshot!(text(&program(&b.kernel(), &Schedule::Loop(team(128, 1, 4)))));
+}

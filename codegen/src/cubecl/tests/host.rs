@@ -51,6 +51,8 @@ static double rsqrt(double x) { return 1.0 / sqrt(x); }
 static uint16_t f16_bits(float x) { return bits_as<uint16_t>(_Float16(x)); }
 static float f16_load(uint16_t x) { return float(bits_as<_Float16>(x)); }
 static uint16_t bf16_bits(float x) { uint32_t u = __float_as_uint(x); return x != x ? 0x7fff : uint16_t((u + 0x7fff + (u >> 16 & 1)) >> 16); }
+static uint32_t bf16_pair(float low, float high) { return bf16_bits(low) | uint32_t(bf16_bits(high)) << 16; }
+static uint32_t f16_pair(float low, float high) { return f16_bits(low) | uint32_t(f16_bits(high)) << 16; }
 static float max_f32(float x, float y) { return x != x || y != y ? NAN : x > y || (x == y && !std::signbit(x)) ? x : y; }
 static float min_f32(float x, float y) { return x != x || y != y ? NAN : x < y || (x == y && std::signbit(x)) ? x : y; }
 "#;
@@ -260,5 +262,54 @@ fn random_words_are_those_of_philox() {
     for index in 0..len {
         let wanted = kiln_ir::philox::element([7, 0xdead_beef], 5, index as u64);
         assert_eq!(element(&found[0], DType::U32, index).to_i128(), i128::from(wanted), "{index}");
+    }
+}
+
+#[test]
+fn reductions_of_a_thread_give_what_they_should() {
+    use crate::wgsl::tests::forms::reduction;
+    use kiln_ir::ReduceKind;
+    let (rows, columns) = (12, 300);
+    for dtype in [DType::F32, DType::BF16, DType::I8, DType::U32, DType::I64, DType::F64] {
+        // Small numbers with ties, whose sums are exact; the third row has a NaN where there are any.
+        let number = |row: usize, column: usize| match (row, column) {
+            (2, 77 | 200) if dtype.is_float() => Literal::from_f64(dtype, f64::NAN),
+            _ => Literal::from_i128(dtype, ((row * 31 + column * 17) % 5) as i128),
+        };
+        let all: Vec<Vec<Literal>> =
+            (0..rows).map(|row| (0..columns).map(|column| number(row, column)).collect()).collect();
+        for kind in [ReduceKind::Sum, ReduceKind::Max, ReduceKind::Min, ReduceKind::ArgMax, ReduceKind::ArgMin] {
+            let kernel = reduction(kind, dtype, rows, &[columns]);
+            let program = printed(&kernel, &Schedule::Loop(points(32, 4)));
+            let text = program.texts().next().expect("a reduction by points is one text");
+            let name = format!("reduce-{dtype}-{kind:?}");
+            let Some(found) = run(text, kernel.buffers(), &[bytes(&all.concat())], &name) else { return };
+            for (row, numbers) in all.iter().enumerate() {
+                let both = |op: ScalarOp| {
+                    numbers[1..].iter().fold(numbers[0], |x, y| op.eval(&[x, *y]).expect("the op takes the dtype"))
+                };
+                let first = |most: Literal| {
+                    let same = |x: &Literal| {
+                        let (x, most) = (x.to_f64(), most.to_f64());
+                        x == most || (x.is_nan() && most.is_nan())
+                    };
+                    let at = numbers.iter().position(same).expect("the extreme is one of them");
+                    Literal::from_i128(DType::I32, at as i128)
+                };
+                let wanted = match kind {
+                    // Sums are taken wide and rounded once.
+                    ReduceKind::Sum if dtype.is_float() => {
+                        Literal::from_f64(dtype, numbers.iter().map(|x| x.to_f64()).sum())
+                    }
+                    ReduceKind::Sum | ReduceKind::Prod => both(ScalarOp::Add),
+                    ReduceKind::Max => both(ScalarOp::Max),
+                    ReduceKind::Min => both(ScalarOp::Min),
+                    ReduceKind::ArgMax => first(both(ScalarOp::Max)),
+                    ReduceKind::ArgMin => first(both(ScalarOp::Min)),
+                };
+                let got = element(&found[0], wanted.dtype(), row);
+                assert!(agrees(got, wanted, Exactness::Exact), "{kind:?} {dtype} {row}: {got:?}, not {wanted:?}");
+            }
+        }
     }
 }
