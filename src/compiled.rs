@@ -316,6 +316,9 @@ pub(crate) fn executable(graph: &Graph, options: &Options, device: &Device) -> R
         Backend::Wgpu => crate::gpu::executable(graph, options, device),
         #[cfg(not(feature = "wgpu"))]
         backend @ Backend::Wgpu => Err(kiln_runtime::unsupported(backend).into()),
+        #[cfg(feature = "cuda")]
+        Backend::Cuda => crate::cuda::executable(graph, options, device),
+        #[cfg(not(feature = "cuda"))]
         backend @ Backend::Cuda => Err(kiln_runtime::unsupported(backend).into()),
     }
 }

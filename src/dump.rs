@@ -75,6 +75,21 @@ pub(crate) fn texts(programs: &[Option<std::sync::Arc<kiln_ir::gpu::GpuProgram>>
     }
 }
 
+/// Prints texts for CUDA, each once, where they are asked for.
+#[cfg(feature = "cuda")]
+pub(crate) fn cuda_texts(programs: &[Option<std::sync::Arc<kiln_ir::cuda::CudaProgram>>]) {
+    if !Wanted::by_user().has("text") {
+        return;
+    }
+    let mut seen = std::collections::HashSet::new();
+    for text in programs.iter().flatten().flat_map(|program| program.texts()) {
+        if seen.insert(&text.source) {
+            let [x, y, z] = text.blocks;
+            print(&format!("text of `{}`, {x} x {y} x {z} blocks", text.entry), &text.source);
+        }
+    }
+}
+
 /// What is asked for goes where it does not mix with what a program prints.
 #[allow(clippy::print_stderr)]
 fn print(title: &str, what: &dyn Display) {

@@ -18,6 +18,8 @@ extern crate self as kiln;
 
 mod cache;
 mod compiled;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod dump;
 mod error;
 pub mod errors;

@@ -14,6 +14,8 @@ mod command;
 mod compiled;
 mod composites;
 mod counts;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod custom;
 mod data;
 mod documented;

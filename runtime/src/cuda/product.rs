@@ -24,6 +24,8 @@ const WORKSPACE: usize = 32 << 20;
 pub(crate) struct Products {
     handle: OnceLock<Handle>,
     workspace: Mutex<Option<Block>>,
+    /// One product may be several launches, with the workspace between them: no other thread's come in between.
+    turn: Mutex<()>,
 }
 
 struct Handle(sys::cublasLtHandle_t);
@@ -79,11 +81,9 @@ pub(crate) struct PreparedProduct {
     /// Bytes from where each buffer begins: right operand, left operand, result, bias.
     offsets: [u64; 4],
     bias: bool,
-    /// The bias is part of the description: one product is handed over at a time.
-    turn: Mutex<()>,
 }
 
-// SAFETY: descriptions belong to this value alone, and are changed under its lock.
+// SAFETY: descriptions belong to this value alone, and are changed under the device's lock.
 unsafe impl Send for PreparedProduct {}
 // SAFETY: as above.
 unsafe impl Sync for PreparedProduct {}
@@ -117,7 +117,7 @@ impl PreparedProduct {
 
     /// Hands it over.
     pub(crate) fn run(&self, cuda: &Cuda, pointers: ProductPointers) -> Result<(), CublasError> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = cuda.products.turn.lock().unwrap_or_else(PoisonError::into_inner);
         if cuda.context.bind_to_thread().is_err() {
             return Err(CublasError(sys::cublasStatus_t::CUBLAS_STATUS_EXECUTION_FAILED));
         }
@@ -253,7 +253,6 @@ impl Building {
             wide,
             offsets,
             bias,
-            turn: Mutex::default(),
         })
     }
 
