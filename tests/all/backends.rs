@@ -114,6 +114,8 @@ fn a_program_is_captured_for_wgpu_on_a_machine_without() {
     insta::assert_snapshot!(text);
 }
 
+/// In a build without it: with it, another list of backends is told.
+#[cfg(not(feature = "cuda"))]
 #[test]
 fn k0208_a_backend_that_is_not_here_is_refused_when_compiled() {
     let base = line!();

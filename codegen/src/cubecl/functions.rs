@@ -50,6 +50,11 @@ const TABLE: &[(&str, &str)] = &[
         "f16_bits",
         r#"uint16_t f16_bits(float x) { uint16_t r; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(x)); return r; }"#,
     ),
+    // Where bits are read as another type's, NaN is the one that the host writes; the conversion's own has all bits set.
+    (
+        "f16_bits_of_nan",
+        "uint32_t f16_bits_of_nan(float x) { return x != x ? (__float_as_uint(x) >> 16 & 0x8000u) | 0x7e00u : f16_bits(x); }",
+    ),
     ("f16_load", r#"float f16_load(uint16_t x) { float r; asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(x)); return r; }"#),
     (
         "bf16_bits",

@@ -332,7 +332,7 @@ pub(super) fn bitcast(b: &mut Builder, term: &Term, from: DType, to: DType) -> T
     let terms = std::slice::from_ref(term);
     let template = match (from, to) {
         (DType::F16, DType::BF16) => {
-            let bits = call(b, "f16_bits", Ty::U32, terms);
+            let bits = call(b, "f16_bits_of_nan", Ty::U32, terms);
             return b.expression(Ty::F32, "__uint_as_float($0 << 16)", &[bits]);
         }
         (DType::BF16, DType::F16) => {
