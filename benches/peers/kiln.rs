@@ -1,17 +1,27 @@
-//! The CPU workloads that `benches/peers/run.py` times here and elsewhere, in turn: a workload's name per line in, one JSON line out.
+//! The workloads that `benches/peers/run.py` times here and elsewhere, in turn: a workload's name per line in, one JSON line out.
+//!
+//! ```text
+//! peers [--gpu [--device cuda] [--scale full|small]]
+//! ```
 //!
 //! A workload is compiled at its first call, which is timed alone, and then called again and again with its arguments resident; each
-//! result is dropped before the next call. `floor copy` and `floor product` time what every workload is held to: one stream read and one
-//! written on all cores, and the best matrix product.
+//! result is dropped before the next call. `prepare` before a name makes the first call only. On the CPU calls are timed one by one, and
+//! `floor copy` times what every workload is held to: one stream read and one written on all cores. On a GPU (`gpu.rs`) many calls are handed
+//! over and then waited for together. What panics is told as `failed`, and the next name is read.
 
 // A bench says what it saw.
 #![allow(missing_docs, clippy::print_stdout)]
 
+mod gpu;
+
+use std::collections::HashMap;
 use std::hint::black_box;
 use std::io::BufRead;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
 use kiln::capture::Gelu;
+use kiln::ir::Precision;
 use kiln::nn::Linear;
 use kiln::optim::Adam;
 use kiln::prelude::*;
@@ -69,12 +79,16 @@ fn product(device: &Device, side: usize) -> Call {
 
 type Layers<T> = Vec<Linear<T>>;
 
-fn forward(layers: &Layers<Tensor>, x: &Tensor) -> Tensor {
+fn forward(layers: &Layers<Tensor>, x: &Tensor, precision: Precision) -> Tensor {
+    let layer = |layer: &Linear<Tensor>, x: &Tensor| {
+        let product = x.matmul_with(&layer.weight, precision);
+        layer.bias.as_ref().map_or_else(|| product.clone(), |bias| &product + bias)
+    };
     let (last, hidden) = layers.split_last().expect("a network has layers");
-    last.forward(&hidden.iter().fold(x.clone(), |x, layer| layer.forward(&x).relu()))
+    layer(last, &hidden.iter().fold(x.clone(), |x, hidden| layer(hidden, &x).relu()))
 }
 
-fn training(device: &Device, sizes: &[usize], batch: usize) -> Call {
+fn training(device: &Device, sizes: &[usize], batch: usize, precision: Precision) -> Call {
     let mut random = Random::new(1);
     let layers: Layers<Array> = sizes
         .windows(2)
@@ -85,11 +99,14 @@ fn training(device: &Device, sizes: &[usize], batch: usize) -> Call {
     let x = numbers(device, 9, &[batch, sizes[0]]);
     let labels: Vec<i32> = (0..batch as i32).map(|i| i % 10).collect();
     let y = Array::from_vec(device, labels, [batch]).expect("the batch is small");
-    let train =
-        step(device, |(layers, adam): (Layers<Tensor>, Adam<Layers<Tensor>>), (x, y, lr): (Tensor, Tensor, Tensor)| {
-            let (loss, gradients) = value_and_grad(&layers, |layers| cross_entropy(&forward(layers, &x), &y));
+    let train = step(
+        device,
+        move |(layers, adam): (Layers<Tensor>, Adam<Layers<Tensor>>), (x, y, lr): (Tensor, Tensor, Tensor)| {
+            let (loss, gradients) =
+                value_and_grad(&layers, |layers| cross_entropy(&forward(layers, &x, precision), &y));
             (adam.step(layers, gradients, &lr), loss)
-        });
+        },
+    );
     Box::new(move || drop(black_box(train.call(&mut state, (&x, &y, 1e-3)).expect("the step is right"))))
 }
 
@@ -122,34 +139,123 @@ fn workload(device: &Device, name: &str) -> Option<Call> {
         "transpose + 1" => of_square(device, |x| x.transpose() + 1.0),
         "matmul 256" => product(device, 256),
         "matmul 1024" => product(device, 1024),
-        "step 784-512-512-10" => training(device, &[784, 512, 512, 10], 128),
-        "step 64-128-10" => training(device, &[64, 128, 10], 32),
+        "step 784-512-512-10" => training(device, &[784, 512, 512, 10], 128, Precision::Full),
+        "step 64-128-10" => training(device, &[64, 128, 10], 32, Precision::Full),
         _ => return None,
     })
 }
 
+/// How a workload is timed.
+#[derive(Clone, Copy)]
+enum Timing<'a> {
+    /// Calls that return when they are done, one by one.
+    Each,
+    /// Calls that are handed over to a device.
+    Queued(&'a Device),
+}
+
+impl Timing<'_> {
+    /// Milliseconds of `count` calls until all of them are done, divided by it.
+    fn time(self, count: usize, call: &mut Call) -> f64 {
+        let start = Instant::now();
+        (0..count).for_each(|_| call());
+        self.finish();
+        start.elapsed().as_secs_f64() * 1e3 / count as f64
+    }
+
+    fn finish(self) {
+        match self {
+            Timing::Each => {}
+            Timing::Queued(device) => device.synchronize().expect("the device is well"),
+        }
+    }
+
+    /// The median time of a call in milliseconds, and what the host spends on handing one over, in microseconds.
+    fn measure(self, call: &mut Call) -> (f64, Option<f64>) {
+        let (count, seconds) = match self {
+            Timing::Each => {
+                (0..2).for_each(|_| call());
+                (1, 1.0)
+            }
+            Timing::Queued(_) => {
+                self.time(5, call);
+                ((20.0 / self.time(5, call)).clamp(5.0, 200.0) as usize, 0.25)
+            }
+        };
+        let (mut times, begun) = (Vec::new(), Instant::now());
+        while times.len() < 5 || (begun.elapsed().as_secs_f64() < seconds && times.len() < 2000) {
+            times.push(self.time(count, call));
+        }
+        let host = match self {
+            Timing::Each => None,
+            Timing::Queued(_) => Some(median((0..9).map(|_| self.host(call)).collect())),
+        };
+        (median(times), host)
+    }
+
+    /// Few enough calls that no queue is full.
+    fn host(self, call: &mut Call) -> f64 {
+        let start = Instant::now();
+        (0..16).for_each(|_| call());
+        let taken = start.elapsed().as_secs_f64() * 1e6 / 16.0;
+        self.finish();
+        taken
+    }
+}
+
+fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
+}
+
+/// The words after an option of the command line.
+fn option(name: &str) -> Option<String> {
+    let mut words = std::env::args().skip_while(|word| word != name);
+    words.next().and_then(|_| words.next())
+}
+
 fn main() {
-    println!("{{\"system\": \"kiln {}\"}}", env!("CARGO_PKG_VERSION"));
-    let device = Device::cpu();
+    let gpu = std::env::args().any(|word| word == "--gpu");
+    let device = match option("--device").as_deref() {
+        None if !gpu => Device::cpu(),
+        Some("cpu") => Device::cpu(),
+        None | Some("cuda") => Device::cuda(0).expect("a device is there"),
+        Some(other) => panic!("no such device: {other}"),
+    };
+    let sizes = gpu::Sizes::of(option("--scale").as_deref() == Some("small"));
+    let timing = if gpu { Timing::Queued(&device) } else { Timing::Each };
+    let hardware = device.hardware().map(|name| format!(" on {name}")).unwrap_or_default();
+    println!("{}", serde_json::json!({"system": format!("kiln {}{hardware}", env!("CARGO_PKG_VERSION"))}));
+    let mut prepared: HashMap<String, (Call, f64)> = HashMap::new();
     for line in std::io::stdin().lock().lines() {
         let line = line.expect("names are text");
-        let name = line.trim();
-        let Some(mut call) = workload(&device, name) else {
-            println!("{{\"work\": \"{name}\"}}");
-            continue;
+        let (name, only) = match line.trim().strip_prefix("prepare ") {
+            Some(name) => (name, true),
+            None => (line.trim(), false),
         };
-        let begun = Instant::now();
-        call();
-        let first = begun.elapsed().as_secs_f64() * 1e3;
-        (0..2).for_each(|_| call());
-        let mut times = Vec::new();
-        let begun = Instant::now();
-        while times.len() < 5 || (begun.elapsed().as_secs_f64() < 1.0 && times.len() < 2000) {
-            let start = Instant::now();
-            call();
-            times.push(start.elapsed().as_secs_f64() * 1e3);
-        }
-        times.sort_by(f64::total_cmp);
-        println!("{{\"work\": \"{name}\", \"ms\": {}, \"first_ms\": {first}}}", times[times.len() / 2]);
+        let answer = catch_unwind(AssertUnwindSafe(|| {
+            let known = prepared.remove(name).or_else(|| {
+                let mut call = if gpu { gpu::workload(&device, &sizes, name) } else { workload(&device, name) }?;
+                timing.finish();
+                let first = timing.time(1, &mut call);
+                Some((call, first))
+            });
+            let Some((mut call, first)) = known else { return serde_json::json!({"work": name}) };
+            let answer = if only {
+                serde_json::json!({"work": name, "first_ms": first})
+            } else {
+                let (ms, host) = timing.measure(&mut call);
+                serde_json::json!({"work": name, "ms": ms, "host_us": host, "first_ms": first})
+            };
+            if gpu {
+                prepared.insert(name.to_owned(), (call, first));
+            }
+            answer
+        }));
+        let answer = answer.unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().cloned().unwrap_or_else(|| "it panicked".to_owned());
+            serde_json::json!({"work": name, "failed": text})
+        });
+        println!("{answer}");
     }
 }
