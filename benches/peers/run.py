@@ -6,7 +6,7 @@
 
 Every system is one process that is asked for a workload by name; within a round all are asked for the same one before the next comes. A
 figure is the median of the rounds' medians. A workload that fails in a system, or takes too long, is told as `failed` with the reason below the
-table; the others go on.
+table; the others go on. So is what is not begun before `--limit` seconds have passed.
 
 On the CPU peers run twice: as a user starts them, and `warm`, with an allocator that keeps its pages.
 
@@ -82,6 +82,9 @@ GPU_WORKLOADS = [
 class System:
     """A process that times workloads by name, started anew where it is lost."""
 
+    # When all must be told.
+    deadline = None
+
     def __init__(self, label, command, environment):
         self.label, self.command, self.environment = label, command, environment
         self.start()
@@ -108,7 +111,7 @@ class System:
         try:
             line = self.lines.get(timeout=seconds)
         except queue.Empty:
-            return {"failed": f"no answer within {seconds} s", "lost": True}
+            return {"failed": f"no answer within {seconds:.0f} s", "lost": True}
         if line is None:
             self.process.wait()
             self.errors.seek(0)
@@ -123,6 +126,9 @@ class System:
         return "system" in answer
 
     def ask(self, line, seconds=120):
+        seconds = min(seconds, self.deadline - time.perf_counter())
+        if seconds <= 0:
+            return {"failed": "no time was left"}
         try:
             self.process.stdin.write(line + "\n")
             self.process.stdin.flush()
@@ -290,10 +296,12 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--without", nargs="*", default=[], help="systems to leave out: jax, eager, compile, graph")
+    parser.add_argument("--limit", type=float, help="seconds after which nothing more is begun; 480 for a GPU")
     parser.add_argument("--out")
     arguments = parser.parse_args()
     works = [work for work in (GPU_WORKLOADS if arguments.gpu else CPU_WORKLOADS) if not arguments.only or work[0] in arguments.only]
     begun = time.perf_counter()
+    System.deadline = begun + (arguments.limit or (480 if arguments.gpu else 1e9))
     lines, results, systems = (on_gpu if arguments.gpu else on_cpu)(arguments, works)
     for system in systems:
         system.end()
