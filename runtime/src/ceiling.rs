@@ -11,7 +11,7 @@ use rayon::prelude::*;
 pub struct Ceilings {
     /// Bytes that a copy between buffers larger than the caches reads and writes in a second.
     pub bytes_per_second: f64,
-    /// Floating-point operations of an `f32` matrix product in a second.
+    /// Floating-point operations of a matrix product in a second: of `f32` on a CPU, of `bf16` on a GPU.
     pub flops_per_second: f64,
 }
 

@@ -3,28 +3,33 @@
 //! - `library`: the driver, NVRTC and cuBLASLt, found at run time;
 //! - `storage`: memory of tensors, from a pool of blocks;
 //! - `module`: texts compiled, kept on disk, loaded;
-//! - `product`: matrix products by cuBLASLt.
+//! - `product`: matrix products by cuBLASLt;
+//! - `event`, `ceiling`: times on the device, and what it can do at best.
 //!
 //! All work of a device is in one stream: it runs in the order in which it was handed over. What goes wrong on the device is told at the next call
 //! or read.
 
+mod ceiling;
+mod event;
 mod library;
 mod module;
 mod product;
 mod storage;
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use cudarc::driver::{CudaContext, CudaFunction, CudaStream, DriverError, LaunchConfig, PushKernelArg, result, sys};
 use kiln_ir::cuda::CudaText;
 use kiln_ir::gpu::{GpuTarget, Support};
 use kiln_ir::{Code, Diagnostic};
 
+pub(crate) use event::Marks;
 use library::Needed;
 use module::Modules;
 pub(crate) use product::{PreparedProduct, ProductPointers, Products};
 pub(crate) use storage::{Block, CudaStorage};
 
+use crate::Ceilings;
 use crate::fault::Health;
 use crate::pool::Pool;
 
@@ -38,6 +43,7 @@ pub(crate) struct Cuda {
     context: Arc<CudaContext>,
     name: String,
     target: GpuTarget,
+    ceilings: OnceLock<Option<Ceilings>>,
     pub(crate) health: Health,
 }
 
@@ -80,6 +86,7 @@ impl Cuda {
             products: Products::default(),
             name: context.name().map_err(opening)?,
             target: target(&context).map_err(opening)?,
+            ceilings: OnceLock::new(),
             stream,
             context,
             health: Health::default(),

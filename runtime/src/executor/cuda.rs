@@ -3,7 +3,7 @@
 //! A plan may also have steps on the CPU, between transfers: a transfer to the CPU waits for what was handed over before it.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cudarc::driver::CudaFunction;
 use kiln_ir::cuda::{CudaArgument, CudaProgram, CudaStep, CudaText, Product, ProductEpilogue};
@@ -15,7 +15,7 @@ use super::host;
 use super::layout::{Home, Program, Ready};
 use crate::buffer::Storage;
 use crate::cpu::{Prepared, RawBuffer};
-use crate::cuda::{Cuda, CudaStorage, PreparedProduct, ProductPointers};
+use crate::cuda::{Cuda, CudaStorage, Marks, PreparedProduct, ProductPointers};
 use crate::memory::Memory;
 
 /// The steps of a plan with everything compiled.
@@ -128,19 +128,16 @@ impl CudaEngine {
         Ok(())
     }
 
-    /// [`CudaEngine::run`] that waits for each step, and tells when it was done.
+    /// [`CudaEngine::run`] that tells when each step was done, by the device's own clock.
     pub(super) fn run_timed(&self, program: &Program, ready: &mut Ready) -> std::result::Result<Vec<Duration>, Broken> {
         let run = Run::new(self, program, ready);
-        self.cuda.wait();
-        let begun = Instant::now();
-        let mut done = Vec::with_capacity(self.steps.len());
+        let mut marks = Marks::new(&self.cuda);
         for (number, step) in self.steps.iter().enumerate() {
             run.step(step).map_err(|diagnostic| (number, diagnostic))?;
-            self.cuda.wait();
-            done.push(begun.elapsed());
+            marks.add();
         }
         let last = self.steps.len().saturating_sub(1);
-        self.cuda.health.check().map(|()| done).map_err(|diagnostic| (last, diagnostic))
+        marks.passed().map_err(|diagnostic| (last, diagnostic))
     }
 }
 
