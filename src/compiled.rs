@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use kiln_capture::{Baked, CaptureDevice, CapturedGraph, Notice, Scope, Tensor};
 use kiln_ir::tree::{Hole, Structure, Tree, With};
 use kiln_ir::{Backend, Code, CustomOps, Diagnostic, Graph, Loc, Result as IrResult, TensorType};
-use kiln_passes::Options;
+use kiln_passes::{Options, Policy};
 use kiln_runtime::{Array, Device, Executable};
 
 use crate::Result;
@@ -47,6 +47,8 @@ pub(crate) struct Compiler<T> {
     pub(crate) name: String,
     pub(crate) device: Device,
     pub(crate) options: Options,
+    /// What products are computed in, where that is not what was recorded.
+    pub(crate) precision: Option<Policy>,
     pub(crate) check: Check,
     pub(crate) verify: Verify,
     pub(crate) previous: Previous,
@@ -86,6 +88,7 @@ impl<T> Compiler<T> {
             name: name.to_owned(),
             device: device.clone(),
             options: Options::default(),
+            precision: None,
             check: Check::Nothing,
             verify: Verify::Off,
             previous: Previous::Overwrite,
@@ -198,6 +201,9 @@ pub(crate) fn capture<T, R>(
         None => (captured.graph.clone(), Vec::new()),
         Some(_) => (captured.with_taps(), captured.taps.iter().map(|tap| tap.name.clone()).collect()),
     };
+    if let Some(policy) = compiler.precision {
+        graph = kiln_passes::mixed_precision(&graph, policy)?;
+    }
     let watch = match compiler.check {
         Check::Nothing => None,
         Check::Finite => Some(Watch::add(&mut graph)?),

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use kiln_capture::Tensor;
 use kiln_ir::Loc;
 use kiln_ir::tree::{Family, Hole, Structure, Tree, With};
-use kiln_passes::Options;
+use kiln_passes::{Options, Policy};
 use kiln_runtime::{Argument, Array, Device};
 
 use crate::cache::{CacheStatistics, Signature};
@@ -135,6 +135,25 @@ where
     #[must_use]
     pub fn options(mut self, options: Options) -> Self {
         self.compiler.options = options;
+        self
+    }
+
+    /// Computes matrix products of `f32` as a policy says, and everything else, results included, as before.
+    ///
+    /// ```
+    /// use kiln::prelude::*;
+    /// let device = Device::cpu();
+    /// let product = |(x, y): (Tensor, Tensor)| x.matmul(&y);
+    /// let (full, mixed) = (jit(&device, product), jit(&device, product).mixed_precision(Policy::bf16()));
+    /// let (x, y) = (Array::new(&device, [[1.0f32 + 1.0 / 1024.0]])?, Array::new(&device, [[512.0f32]])?);
+    /// assert_eq!(full.call((&x, &y))?.item::<f32>()?, 512.5);
+    /// // `bf16` has no number between 1 and 1 + 1/128.
+    /// assert_eq!(mixed.call((&x, &y))?.item::<f32>()?, 512.0);
+    /// # Ok::<(), kiln::Error>(())
+    /// ```
+    #[must_use]
+    pub fn mixed_precision(mut self, policy: Policy) -> Self {
+        self.compiler.precision = Some(policy);
         self
     }
 

@@ -46,6 +46,11 @@ mod verify;
 #[doc = include_str!("../docs/custom-ops.md")]
 struct CustomOpsPage;
 
+/// The page on mixed precision: its snippets run.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/mixed-precision.md")]
+struct MixedPrecisionPage;
+
 /// The page on reports: its snippets run.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/report.md")]
@@ -64,7 +69,7 @@ pub use kiln_ir::custom::{CudaKernel, KernelResult, View, ViewMut, WgslKernel};
 pub use kiln_ir::tree;
 pub use kiln_ir::{Backend, Code, CustomOps, DType, HostData, Shape, TensorType};
 pub use kiln_passes as passes;
-pub use kiln_passes::Options;
+pub use kiln_passes::{Options, Policy, mixed_precision};
 pub use kiln_runtime as runtime;
 pub use kiln_runtime::{Array, Ceilings, Device, Element, Executable, IntoArray};
 pub use profile::{Bottleneck, KernelTime, Profile, Span, profile};

@@ -6,6 +6,7 @@
 
 mod adam;
 mod clip;
+mod loss_scale;
 mod sgd;
 
 use kiln_capture::Tensor;
@@ -15,6 +16,7 @@ use kiln_runtime::Array;
 
 pub use adam::Adam;
 pub use clip::{clip_by_global_norm, global_norm};
+pub use loss_scale::{LossScale, select_tree};
 pub use sgd::Sgd;
 
 /// The dtype in which a parameter is updated: `f32` for the 16-bit floats, else its own.

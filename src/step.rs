@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use kiln_capture::Tensor;
 use kiln_ir::Loc;
 use kiln_ir::tree::{Hole, Structure, Tree, With};
-use kiln_passes::Options;
+use kiln_passes::{Options, Policy};
 use kiln_runtime::{Argument, Array, Device};
 
 use crate::cache::{CacheStatistics, Signature};
@@ -203,6 +203,15 @@ where
     #[must_use]
     pub fn options(mut self, options: Options) -> Self {
         self.compiler.options = options;
+        self
+    }
+
+    /// Computes matrix products of `f32` as a policy says, forward and backward, and everything else as before: weights are masters in `f32`,
+    /// of which a rounded copy is made once a step; norms, softmax, losses and the optimizer are computed in `f32`.
+    /// With [`Policy::f16`] gradients want a [`LossScale`](crate::optim::LossScale). `docs/mixed-precision.md` shows both.
+    #[must_use]
+    pub fn mixed_precision(mut self, policy: Policy) -> Self {
+        self.compiler.precision = Some(policy);
         self
     }
 

@@ -29,6 +29,7 @@ mod ir_page;
 mod jit;
 mod memory;
 mod mistakes;
+mod mixed_precision;
 mod ops;
 mod pages;
 mod plans;
