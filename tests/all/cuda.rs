@@ -179,3 +179,18 @@ fn a_bias_is_added_by_the_library() {
         assert!((y - sum - b[at % 8]).abs() < 1e-5);
     }
 }
+
+#[test]
+fn a_profile_is_by_the_devices_clock_and_holds_kernels_to_its_own_copy() {
+    let device = gpu();
+    let ceilings = device.ceilings().expect("there is memory to measure with");
+    assert!(ceilings.bytes_per_second > 1e11 && ceilings.flops_per_second > 1e12, "{ceilings:?}");
+    // Measured once.
+    assert_eq!(device.ceilings(), Some(ceilings));
+    let negate = jit(&device, |x: Tensor| -x);
+    let profile = negate.profile(Array::zeros(&device, DType::F32, [1 << 26]).unwrap(), 9).unwrap();
+    let kernel = profile.kernels[0];
+    assert_eq!((profile.kernels.len(), kernel.bottleneck), (1, kiln::Bottleneck::Memory));
+    // A map of 512 MiB moves about what a copy moves, and its time holds no wait of the host's.
+    assert!((0.5..1.2).contains(&kernel.of_ceiling), "{kernel:?}");
+}

@@ -88,7 +88,7 @@ fn find(needed: Needed) -> Result<(), Diagnostic> {
 }
 
 /// Where toolkits put libraries.
-fn folders() -> Vec<PathBuf> {
+pub(super) fn folders() -> Vec<PathBuf> {
     roots()
         .iter()
         .flat_map(|root| ["lib64", "lib", "bin"].map(|folder| root.join(folder)))

@@ -4,7 +4,8 @@
 //! - `storage`: memory of tensors, from a pool of blocks;
 //! - `module`: texts compiled, kept on disk, loaded;
 //! - `product`: matrix products by cuBLASLt;
-//! - `event`, `ceiling`: times on the device, and what it can do at best.
+//! - `event`, `ceiling`: times on the device, and what it can do at best;
+//! - `ranges`: what profilers of NVIDIA's call the steps of a plan.
 //!
 //! All work of a device is in one stream: it runs in the order in which it was handed over. What goes wrong on the device is told at the next call
 //! or read.
@@ -14,6 +15,7 @@ mod event;
 mod library;
 mod module;
 mod product;
+mod ranges;
 mod storage;
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -27,6 +29,7 @@ pub(crate) use event::Marks;
 use library::Needed;
 use module::Modules;
 pub(crate) use product::{PreparedProduct, ProductPointers, Products};
+pub(crate) use ranges::Ranges;
 pub(crate) use storage::{Block, CudaStorage};
 
 use crate::Ceilings;

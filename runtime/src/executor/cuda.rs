@@ -15,7 +15,7 @@ use super::host;
 use super::layout::{Home, Program, Ready};
 use crate::buffer::Storage;
 use crate::cpu::{Prepared, RawBuffer};
-use crate::cuda::{Cuda, CudaStorage, Marks, PreparedProduct, ProductPointers};
+use crate::cuda::{Cuda, CudaStorage, Marks, PreparedProduct, ProductPointers, Ranges};
 use crate::memory::Memory;
 
 /// The steps of a plan with everything compiled.
@@ -26,6 +26,8 @@ pub(super) struct CudaEngine {
     blocks: Vec<(Backend, usize)>,
     /// Kernels of the steps on the CPU.
     kernels: Vec<Prepared>,
+    /// What profilers call the steps.
+    ranges: Ranges,
 }
 
 /// A step with its kernels.
@@ -106,7 +108,8 @@ impl CudaEngine {
                 }
             });
         }
-        Ok(CudaEngine { cuda: cuda.clone(), steps, blocks, kernels: kernels.prepared })
+        let ranges = Ranges::of(plan);
+        Ok(CudaEngine { cuda: cuda.clone(), steps, blocks, kernels: kernels.prepared, ranges })
     }
 
     #[cfg(test)]
@@ -123,6 +126,7 @@ impl CudaEngine {
     pub(super) fn run(&self, program: &Program, ready: &mut Ready) -> std::result::Result<(), Broken> {
         let run = Run::new(self, program, ready);
         for (number, step) in self.steps.iter().enumerate() {
+            let _range = self.ranges.enter(number);
             run.step(step).map_err(|diagnostic| (number, diagnostic))?;
         }
         Ok(())
