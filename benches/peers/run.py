@@ -11,7 +11,8 @@ table; the others go on. So is what is not begun before `--limit` seconds have p
 On the CPU peers run twice: as a user starts them, and `warm`, with an allocator that keeps its pages.
 
 On a GPU (`--gpu`) many calls are handed over and then waited for together. All systems prepare their workloads at the same time, but for the
-one whose first call is told: that comes before all others, alone, with nothing kept from earlier processes. `--device cpu --scale small` runs
+one whose first call is told: that comes before all others, alone, with nothing kept from earlier processes; `kiln again` is a second process, which
+finds what the first compiled. `--device cpu --scale small` runs
 the same through on the CPU, to see that it does.
 """
 import argparse
@@ -236,7 +237,7 @@ def on_cpu(arguments, works):
     lines = [f"{platform.machine()}, {os.cpu_count()} cores, {time.strftime('%Y-%m-%d')}; " + ", ".join(dict.fromkeys(s.name for s in systems))]
     lines += [f"copy {bandwidth:.1f} GB/s counting both ways; best product {cell(rate)} GFLOP/s; {arguments.rounds} rounds; milliseconds", ""]
     lines += table(works, results, labels, groups, bandwidth, rate) + [""]
-    lines += told_of_all("first call, ms,", "step 784-512-512-10", results.firsts, labels)
+    lines += told_of_all("first call (ms)", "step 784-512-512-10", results.firsts, labels)
     return lines, results, systems
 
 
@@ -263,7 +264,7 @@ def on_gpu(arguments, works):
         names.remove(GPU_FIRST)
         for system in systems:
             prepare(system, GPU_FIRST)
-        again = System("kiln, compiled before", kiln, fresh)
+        again = System("kiln again", kiln, fresh)
         if again.begin():
             prepare(again, GPU_FIRST)
         again.end()
@@ -279,11 +280,11 @@ def on_gpu(arguments, works):
     lines = [f"{time.strftime('%Y-%m-%d')}; " + ", ".join(system.name for system in systems)]
     lines += [f"copy {whole(bandwidth)} GB/s counting both ways; best product {whole(rate)} GFLOP/s; {arguments.rounds} rounds; milliseconds", ""]
     lines += table(works, results, labels, [("best peer / kiln (aim)", labels[1:])], bandwidth, rate) + [""]
-    lines += told_of_all("first call, ms,", GPU_FIRST, results.firsts, labels + ["kiln, compiled before"])
+    lines += told_of_all("first call (ms)", GPU_FIRST, results.firsts, labels + ["kiln again"])
     hosts = {key: statistics.median(values) for key, values in results.hosts.items()}
     for work in names + [GPU_FIRST]:
         if work.startswith("step"):
-            lines += told_of_all("host's time for a call, us,", work, hosts, labels)
+            lines += told_of_all("host's time for a call (us)", work, hosts, labels)
     return lines, results, systems
 
 

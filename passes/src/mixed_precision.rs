@@ -5,7 +5,7 @@
 //! - Products of `f32` read their operands rounded to the policy's dtype and give a result rounded to it, which is cast back at once. Their sums are
 //!   kept in `f32` by every backend. Gradients' products are products like any other.
 //! - All else stays in `f32`: elementwise functions, reductions (of norms, softmax and losses as well), optimizers, and the graph's inputs and outputs, so
-//!   weights are masters of which a rounded copy is made once a run. Casts fuse, so what lies in memory between a product and the next is narrow.
+//!   weights are masters of which a rounded copy is made once a run. Casts fuse, so what one product hands to the next is narrow in memory.
 //! - A value that is a narrow one cast to `f32`, seen through views, is not rounded again: the view is taken of the narrow one.
 //! - Products of other dtypes, of 8-bit integers kept wide, and those within custom ops are left alone.
 
