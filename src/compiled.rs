@@ -4,6 +4,7 @@
 //! for each leaf, runs the closure once, and compiles what was recorded. Nothing is kept of an attempt that fails, and no lock is held
 //! while user code runs, so a closure may panic, or call other compiled functions.
 
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -249,6 +250,28 @@ impl<'a> From<(&'a Graph, &CustomOps)> for Program<'a> {
     }
 }
 
+/// What [`compile`] gives: an [`Executable`], and what it was made of.
+#[derive(Debug)]
+pub struct Compiled {
+    pub(crate) executable: Executable,
+    pub(crate) graph: Graph,
+    pub(crate) options: Options,
+}
+
+impl Deref for Compiled {
+    type Target = Executable;
+
+    fn deref(&self) -> &Executable {
+        &self.executable
+    }
+}
+
+impl From<Compiled> for Executable {
+    fn from(compiled: Compiled) -> Executable {
+        compiled.executable
+    }
+}
+
 /// Compiles a graph, captured or read from its text, for the device on whose backend its nodes are.
 ///
 /// # Errors
@@ -267,9 +290,8 @@ impl<'a> From<(&'a Graph, &CustomOps)> for Program<'a> {
 /// assert_eq!(results[0].item::<f32>()?, 3.0);
 /// # Ok::<(), kiln::Error>(())
 /// ```
-pub fn compile<'a>(program: impl Into<Program<'a>>, device: &Device) -> Result<Executable> {
-    let Program { graph, customs } = program.into();
-    executable(graph, &Options { customs, ..Options::default() }, device)
+pub fn compile<'a>(program: impl Into<Program<'a>>, device: &Device) -> Result<Compiled> {
+    compile_with(program, &Options::default(), device)
 }
 
 /// [`compile`] with options: what is fused, what may be overwritten, limits and budgets.
@@ -289,11 +311,11 @@ pub fn compile<'a>(program: impl Into<Program<'a>>, device: &Device) -> Result<E
 /// assert_eq!(executable.plan().unwrap().launches().count(), 2);
 /// # Ok::<(), kiln::Error>(())
 /// ```
-pub fn compile_with<'a>(program: impl Into<Program<'a>>, options: &Options, device: &Device) -> Result<Executable> {
+pub fn compile_with<'a>(program: impl Into<Program<'a>>, options: &Options, device: &Device) -> Result<Compiled> {
     let Program { graph, customs } = program.into();
     let mut options = options.clone();
     options.customs.join(&customs)?;
-    executable(graph, &options, device)
+    Ok(Compiled { executable: executable(graph, &options, device)?, graph: graph.clone(), options })
 }
 
 /// [`compile_with`] of a graph whose custom ops the options know.

@@ -57,7 +57,7 @@ struct MixedPrecisionPage;
 struct ReportPage;
 
 pub use cache::CacheStatistics;
-pub use compiled::{Program, compile, compile_with};
+pub use compiled::{Compiled, Program, compile, compile_with};
 pub use error::{Error, Result, explain, main, render, render_colored};
 pub use feed::Feed;
 pub use jit::{Jit, jit};
@@ -78,4 +78,4 @@ pub use step::{Step, step};
 #[cfg(feature = "wgpu")]
 pub use verify::check_kernels;
 pub use verify::reproduction;
-pub use verify::{Verified, compile_verified, verify};
+pub use verify::{Verified, verify};

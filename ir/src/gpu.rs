@@ -31,6 +31,8 @@ pub struct GpuTarget {
     pub workgroup_memory: u32,
     /// Workgroups along each axis of a dispatch.
     pub workgroups: u32,
+    /// Neighbours in memory that an invocation takes at once, at most. They are 16 bytes at most, whatever they are.
+    pub widest: u32,
 }
 
 /// Whether a device has a feature.
@@ -67,6 +69,7 @@ impl GpuTarget {
         workgroup_size: 256,
         workgroup_memory: 16 << 10,
         workgroups: 65_535,
+        widest: 4,
     };
 
     /// What every CUDA device since 2020 offers (compute capability 8.0 and later). Buffers are pointers: a text sees as many as its parameters hold.
@@ -81,6 +84,7 @@ impl GpuTarget {
         workgroup_size: 1024,
         workgroup_memory: 48 << 10,
         workgroups: i32::MAX as u32,
+        widest: 16,
     };
 
     /// Whether kernels can compute with a dtype. Numbers of 16 and 8 bits are there on every device, packed in words where it has no such type;

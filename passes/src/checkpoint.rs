@@ -6,6 +6,7 @@
 //! other; its peak may lie elsewhere, so this goes on until the plan fits, or until nothing is gained any more.
 
 use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
 
 use kiln_ir::plan::{Plan, Recomputed, Source};
 use kiln_ir::{Code, Diagnostic, Graph, GraphBuilder, NodeId, Op, Value};
@@ -31,7 +32,7 @@ pub(crate) fn within(
     plan: &dyn Fn(Graph) -> Result<Traced, Diagnostic>,
 ) -> Result<Traced, Diagnostic> {
     let whole = first.plan.peak_bytes();
-    let mut best = Rewritten { traced: first, recomputed: Vec::new() };
+    let mut best = Rc::new(Rewritten { traced: first, recomputed: Vec::new() });
     // What is given up all at once may have to be there all at once when it is wanted: then less of it is, and more in the next round.
     for part in PARTS {
         if best.peak() <= budget {
@@ -42,7 +43,7 @@ pub(crate) fn within(
             if best.peak() <= budget || idle == PATIENCE {
                 break;
             }
-            let Some(next) = current.round(budget, part, plan)? else { break };
+            let Some(next) = current.round(budget, part, plan)?.map(Rc::new) else { break };
             idle = if next.peak() < best.peak() { 0 } else { idle + 1 };
             if idle == 0 {
                 best = next.clone();
@@ -50,6 +51,7 @@ pub(crate) fn within(
             current = next;
         }
     }
+    let best = Rc::into_inner(best).expect("other plans on the way are gone");
     let Rewritten { traced: mut best, recomputed } = best;
     if best.plan.peak_bytes() > budget {
         return Err(refusal(&best.plan, whole, budget));
@@ -59,7 +61,6 @@ pub(crate) fn within(
 }
 
 /// A graph on the way, planned.
-#[derive(Clone)]
 struct Rewritten {
     traced: Traced,
     recomputed: Vec<Recomputed>,

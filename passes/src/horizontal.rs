@@ -28,12 +28,12 @@ const OPEN: usize = 8;
 const SLACK: u64 = 1 << 16;
 
 /// Joins what may run side by side. Kernels keep their order apart from that. Besides, for each kernel, which launch it has become part of.
-pub(crate) fn join(graph: &Graph, options: &Options, placed: Vec<Placed>) -> (Vec<Placed>, Vec<usize>) {
+pub(crate) fn join(graph: &Graph, options: &Options, mut placed: Vec<Placed>) -> (Vec<Placed>, Vec<usize>) {
     if options.fusion == Fusion::Off {
         let same = (0..placed.len()).collect();
         return (placed, same);
     }
-    let mut joiner = Joiner::new(graph, options, &placed);
+    let mut joiner = Joiner::new(graph, options, &mut placed);
     for time in 0..placed.len() {
         joiner.take(time);
     }
@@ -83,7 +83,12 @@ fn side_by_side(mut members: Vec<Placed>) -> Placed {
             }
         }
     }
-    Placed { lowered: Lowered { kernel: Arc::new(Kernel::Horizontal(kernel)), values }, locs, target: None }
+    Placed {
+        lowered: Lowered { kernel: Arc::new(Kernel::Horizontal(kernel)), values },
+        locs,
+        target: None,
+        counted: None,
+    }
 }
 
 /// A launch under way that may still be delayed.
@@ -119,7 +124,8 @@ struct Joiner<'a> {
 }
 
 impl<'a> Joiner<'a> {
-    fn new(graph: &Graph, options: &'a Options, placed: &[Placed]) -> Joiner<'a> {
+    /// Counts what loop kernels move, and leaves it there for the plan.
+    fn new(graph: &Graph, options: &'a Options, placed: &mut [Placed]) -> Joiner<'a> {
         let donor = options.donate.iter().map(|&(input, output)| (graph.outputs[output].value, graph.inputs[input]));
         let donor: HashMap<Value, Value> = donor.collect();
         let reading: Vec<HashSet<Value>> = placed.iter().map(reads).collect();
@@ -134,7 +140,7 @@ impl<'a> Joiner<'a> {
         let size = |value: Value| graph.ty(value).num_bytes() as u64;
         let mut changes = vec![0i64; placed.len() + 1];
         let kernels: Vec<Batch> = placed
-            .iter()
+            .iter_mut()
             .zip(reading)
             .enumerate()
             .map(|(time, (placed, reads))| {
@@ -145,7 +151,10 @@ impl<'a> Joiner<'a> {
                     changes[last + 1] -= size(*value) as i64;
                 }
                 let dies = |value: &&Value| between(value) && last_read.get(value) == Some(&time);
-                let (traffic, _) = traffic::count(&placed.lowered.kernel);
+                if matches!(*placed.lowered.kernel, Kernel::Loop(_)) {
+                    placed.counted = Some(traffic::count(&placed.lowered.kernel));
+                }
+                let (traffic, _) = placed.counted.unwrap_or_default();
                 Batch {
                     at: 0,
                     last: time,

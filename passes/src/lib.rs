@@ -158,7 +158,7 @@ fn lowered(graph: Graph, options: &Options) -> Result<Traced, Diagnostic> {
             _ => None,
         };
         launch_of.insert(index, placed.len());
-        placed.push(Placed { lowered, locs: ledger::lines(&graph, &roots, &members), target });
+        placed.push(Placed { lowered, locs: ledger::lines(&graph, &roots, &members), target, counted: None });
     }
     let (mut placed, joined) = horizontal::join(&graph, options, placed);
     if let Some(placed) = options.fault.and_then(|launch| placed.get_mut(launch)) {

@@ -12,7 +12,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use kiln_ir::kernel::{Access, AttentionRole, Block, Buffer, BufferIndex, Kernel, LoopKernel, Operation, Stage};
-use kiln_ir::plan::{BufferId, Launch, Plan, PlanBuffer, Source, Step};
+use kiln_ir::plan::{BufferId, Launch, Plan, PlanBuffer, Source, Step, Traffic};
 use kiln_ir::{Backend, Graph, Loc, Op, TensorType, Value};
 
 use crate::lower::Lowered;
@@ -29,6 +29,8 @@ pub(crate) struct Placed {
     pub(crate) locs: Vec<Loc>,
     /// For a scatter: its result and the target that the result starts from.
     pub(crate) target: Option<(Value, Value)>,
+    /// Bytes and flops of the kernel, where they have been counted.
+    pub(crate) counted: Option<(Traffic, u64)>,
 }
 
 impl Placed {
@@ -131,7 +133,7 @@ impl<'a> Planner<'a> {
     }
 
     fn step(&mut self, time: usize, placed: Placed, steps: &mut Vec<Step>) -> Vec<Bound> {
-        let Placed { lowered, locs, target } = placed;
+        let Placed { lowered, locs, target, counted } = placed;
         let Lowered { mut kernel, mut values } = lowered;
         for &value in &values {
             self.present(value);
@@ -154,7 +156,8 @@ impl<'a> Planner<'a> {
         }
         let bound = trace::bound(&kernel, &values, &self.merged, target);
         let buffers = values.iter().map(|&value| self.buffer_of[&self.home(value)]).collect();
-        let (bytes, flops) = traffic::count(&kernel);
+        // Written over or not, a loop kernel reads and writes the same elements.
+        let (bytes, flops) = counted.unwrap_or_else(|| traffic::count(&kernel));
         steps.push(Step::Launch(Launch { kernel, buffers, locs, bytes, flops }));
         self.release(time, &values, target.map(|(_, target)| target));
         bound

@@ -11,6 +11,8 @@
 //!   result gets memory of its own, and [`RunStatistics::copied`] names the argument.
 //! - Slots and results come from the device's pool: a warm run asks the system for no memory.
 
+#[cfg(feature = "cuda")]
+mod after;
 mod check;
 #[cfg(feature = "cuda")]
 mod cuda;
@@ -20,6 +22,8 @@ mod gpu;
 mod host;
 mod layout;
 mod memory;
+#[cfg(feature = "cuda")]
+mod replay;
 mod signature;
 
 use std::collections::BTreeMap;
@@ -106,6 +110,10 @@ impl From<RunError> for Diagnostics {
 pub struct RunStatistics {
     /// Completed runs.
     pub runs: u64,
+    /// Of those, runs that were handed over to the device as one CUDA graph.
+    pub replays: u64,
+    /// Graphs that were made for them.
+    pub recordings: u64,
     /// Donated arguments that could not be updated in place because another handle to them lived, with how often.
     pub copied: BTreeMap<Arc<str>, u64>,
 }
@@ -252,7 +260,12 @@ impl Executable {
 
     /// What it has done so far.
     pub fn statistics(&self) -> RunStatistics {
-        self.statistics.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let counted = self.statistics.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let (replays, recordings) = match &self.code {
+            Executed::Plan(program) => program.replayed(),
+            Executed::Reference(_) => (0, 0),
+        };
+        RunStatistics { replays, recordings, ..counted }
     }
 
     /// Runs with the arguments in declared order and gives the results in declared order.

@@ -5,7 +5,7 @@ use kiln_ir::tree::Tree;
 use kiln_runtime::Executable;
 
 use super::Report;
-use crate::{Jit, Step};
+use crate::{Compiled, Jit, Step};
 
 /// Whatever was compiled and can tell what it became.
 ///
@@ -34,6 +34,12 @@ impl Explain for Report {
 impl Explain for Executable {
     fn report(&self) -> Report {
         Report { runs: self.statistics().runs, ..self.plan().map(Report::of_plan).unwrap_or_default() }
+    }
+}
+
+impl Explain for Compiled {
+    fn report(&self) -> Report {
+        Explain::report(&**self)
     }
 }
 

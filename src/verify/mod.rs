@@ -1,4 +1,4 @@
-//! Comparing what kernels compute with what they should: [`verify`], `jit(..).verify()`, `step(..).verify()`, [`Verified`].
+//! Comparing what kernels compute with what they should: [`verify`], `jit(..).verify()`, `step(..).verify()`, `compile(..)?.verify()`.
 //!
 //! The reference interpreter computes the whole graph op by op on the user's own data; each launch is then run by itself on the very operands
 //! that it has there, so the first wrong kernel is told and not what follows from it.
@@ -20,9 +20,9 @@ mod rewrites;
 use kiln_ir::{Backend, Code, Custom, CustomBehaviour, DType, Diagnostic, Graph, HostData, Literal, Node, Op};
 use kiln_passes::{Options, compile_traced, inline};
 use kiln_runtime::reference::evaluate_all_with;
-use kiln_runtime::{Argument, Array, Device, Executable, run_cpu_function};
+use kiln_runtime::{Argument, Array, Executable, run_cpu_function};
 
-use crate::compiled::{Program, executable};
+use crate::compiled::{Compiled, Program};
 use crate::{CustomOps, Result};
 
 /// Whether calls compare kernels with their oracles.
@@ -60,34 +60,35 @@ pub fn verify<'a>(program: impl Into<Program<'a>>, arguments: &[Array]) -> Resul
     Verifier::new(graph, &options)?.check(&arguments.iter().collect::<Vec<_>>())
 }
 
-/// A compiled graph whose kernels are compared with the reference before each run. Made by [`compile_verified`].
+/// A compiled graph whose kernels are compared with the reference before each run. Made by [`Compiled::verify`].
 #[derive(Debug)]
 pub struct Verified {
     executable: Executable,
     verifier: Verifier,
 }
 
-/// As [`compile`](crate::compile), for runs that are verified.
-///
-/// # Errors
-///
-/// Those of [`compile`](crate::compile).
-///
-/// ```
-/// use kiln::prelude::*;
-/// let captured = CaptureDevice::new(Backend::Cpu).capture_scope(|scope| {
-///     scope.input("x", DType::F32, [2, 3]).softmax(1).sum(..)
-/// })?;
-/// let device = Device::cpu();
-/// let verified = kiln::compile_verified(&captured, &device)?;
-/// let results = verified.run(vec![Array::new(&device, [[0.0f32; 3]; 2])?.into()])?;
-/// assert_eq!(results[0].item::<f32>()?, 2.0);
-/// # Ok::<(), kiln::Error>(())
-/// ```
-pub fn compile_verified<'a>(program: impl Into<Program<'a>>, device: &Device) -> Result<Verified> {
-    let Program { graph, customs } = program.into();
-    let options = Options { customs, ..Options::default() };
-    Ok(Verified { executable: executable(graph, &options, device)?, verifier: Verifier::new(graph, &options)? })
+impl Compiled {
+    /// The same, for runs that are verified: before each one every kernel is compared with the reference, on the data of the run.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`compile`](crate::compile).
+    ///
+    /// ```
+    /// use kiln::prelude::*;
+    /// let captured = CaptureDevice::new(Backend::Cpu).capture_scope(|scope| {
+    ///     scope.input("x", DType::F32, [2, 3]).softmax(1).sum(..)
+    /// })?;
+    /// let device = Device::cpu();
+    /// let verified = kiln::compile(&captured, &device)?.verify()?;
+    /// let results = verified.run(vec![Array::new(&device, [[0.0f32; 3]; 2])?.into()])?;
+    /// assert_eq!(results[0].item::<f32>()?, 2.0);
+    /// # Ok::<(), kiln::Error>(())
+    /// ```
+    pub fn verify(self) -> Result<Verified> {
+        let verifier = Verifier::new(&self.graph, &self.options)?;
+        Ok(Verified { executable: self.executable, verifier })
+    }
 }
 
 impl Verified {

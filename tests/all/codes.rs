@@ -114,6 +114,10 @@ pub(crate) fn assert_file(path: &str, expected: &str) {
 #[test]
 fn every_page_shows_a_program_that_raises_its_code_and_the_text_it_ends_with() {
     for &code in Code::ALL {
+        // It lists the backends of the build; the page has those of one without GPUs.
+        if code == Code::K0208 && cfg!(any(feature = "wgpu", feature = "cuda")) {
+            continue;
+        }
         let Raised { text, program } = raise(code);
         let path = format!("ir/errors/{code}.md");
         let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(&path)).unwrap();

@@ -39,7 +39,7 @@ impl Compiled {
         let device = device();
         let graph = &graph.retarget(device.backend()).expect("a graph moves to any backend");
         match kiln::compile_with(graph, options, &device) {
-            Ok(executable) => Some(Compiled { device, executable }),
+            Ok(compiled) => Some(Compiled { device, executable: compiled.into() }),
             Err(error) if error.diagnostics().iter().all(|refusal| relaxed::may_refuse(graph, refusal)) => None,
             Err(error) => panic!("{error:?}\nfrom\n{graph}"),
         }

@@ -39,6 +39,8 @@ mod quantized;
 mod random;
 mod random_cpu;
 mod relaxed;
+#[cfg(feature = "cuda")]
+mod replay;
 mod report;
 mod seven;
 mod shown;

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use kiln::prelude::*;
 use kiln::reproduction::Reproduction;
-use kiln::{Code, Options, compile_verified};
+use kiln::{Code, Options};
 use kiln_capture::layer_norm;
 use kiln_ir::Diagnostic;
 use kiln_passes::compile_traced;
@@ -164,7 +164,7 @@ fn an_executable_is_verified_before_it_runs() {
     let captured = CaptureDevice::new(Backend::Cpu)
         .capture_scope(|scope| three((scope.input("x", DType::F32, [4, 6]), scope.input("w", DType::F32, [6, 3]))))
         .unwrap();
-    let verified = compile_verified(&captured, &Device::cpu()).unwrap();
+    let verified = kiln::compile(&captured, &Device::cpu()).unwrap().verify().unwrap();
     let arguments = || vec![numbers(1, &[4, 6]).into(), numbers(2, &[6, 3]).into()];
     let results = verified.run(arguments()).unwrap();
     let plain = verified.executable().run(arguments()).unwrap();

@@ -2,13 +2,13 @@
 //!
 //! - Where neighbours in memory are neighbours along the inner space, a team of lanes walks it together: rows.
 //! - Where they are neighbours along the outer space, each invocation has points of its own: maps, and reductions of columns.
-//! - Four neighbours at a time, where the last axis is a multiple of four and memory is contiguous along it; narrow numbers are then stored as
-//!   whole words.
+//! - Several neighbours at a time, 16 bytes at most, where the last axis is a multiple of them and memory is contiguous along it; narrow numbers
+//!   are then stored as whole words.
 //! - A large GPU wants tens of thousands of invocations. A reduction with too few points for that is split, if it has one fold stage; a row with
 //!   several gets all the lanes that a workgroup has.
 
 use kiln_ir::gpu::{GpuTarget, LoopSchedule};
-use kiln_ir::kernel::{Affine, Block, HorizontalKernel, LoopKernel, Operation, Stage};
+use kiln_ir::kernel::{Affine, Block, BufferIndex, HorizontalKernel, LoopKernel, Operation, Stage};
 
 /// Invocations that keep a large GPU busy.
 const BUSY: usize = 1 << 15;
@@ -23,7 +23,7 @@ const STEPS: usize = 4;
 
 /// How a loop kernel is spread.
 pub(super) fn schedule(kernel: &LoopKernel, target: &GpuTarget) -> LoopSchedule {
-    let shape = Shape::of(kernel);
+    let shape = Shape::of(kernel, target);
     let workgroup = WORKGROUP.min(target.workgroup_size);
     if shape.inner <= 1 {
         return LoopSchedule::Points { workgroup, width: shape.outer_width };
@@ -61,7 +61,7 @@ pub(super) fn schedule(kernel: &LoopKernel, target: &GpuTarget) -> LoopSchedule 
 pub(super) fn horizontal(kernel: &HorizontalKernel, target: &GpuTarget) -> Vec<LoopSchedule> {
     let workgroup = WORKGROUP.min(target.workgroup_size);
     let of_one = |kernel: &LoopKernel| {
-        let shape = Shape::of(kernel);
+        let shape = Shape::of(kernel, target);
         if shape.inner > 1 && (shape.rows() || (shape.outer < BUSY / 16 && shape.inner >= 256)) {
             let width = if shape.rows() { shape.inner_width } else { 1 };
             let lanes = shape.lanes(width, workgroup);
@@ -152,19 +152,24 @@ struct Shape {
 }
 
 impl Shape {
-    fn of(kernel: &LoopKernel) -> Shape {
+    fn of(kernel: &LoopKernel, target: &GpuTarget) -> Shape {
         let (outer, inner): (usize, usize) = (kernel.outer.iter().product(), kernel.inner.iter().product());
         let outer_axis = kernel.outer.len().checked_sub(1);
         let inner_axis = kernel.inner.len().checked_sub(1).map(|axis| kernel.outer.len() + axis);
         let (mut along_inner, mut along_outer, mut points_along_outer) = (0, 0, 0);
         let mut packed = false;
+        // Bytes of the widest numbers that are contiguous along each.
+        let (mut inner_bytes, mut outer_bytes) = (1, 1);
         for stage in &kernel.stages {
             let (block, over_inner) = match stage {
                 Stage::Point(block) => (block, false),
                 Stage::Each(block) | Stage::Fold { block, .. } => (block, true),
             };
-            for affine in accesses(block) {
+            for (buffer, affine) in accesses(block) {
                 let contiguous = |axis: Option<usize>| usize::from(axis.is_some_and(|axis| affine.stride(axis) == 1));
+                let bytes = |axis| contiguous(axis) * kernel.buffers[buffer.0 as usize].dtype.size();
+                inner_bytes = inner_bytes.max(bytes(inner_axis));
+                outer_bytes = outer_bytes.max(bytes(outer_axis));
                 if over_inner {
                     along_inner += contiguous(inner_axis);
                     along_outer += contiguous(outer_axis);
@@ -174,10 +179,12 @@ impl Shape {
             }
             packed |= block.stores.iter().any(|store| kernel.buffers[store.buffer.0 as usize].dtype.size() < 4);
         }
-        let width = |extent: Option<&usize>, accesses: usize| match extent {
-            Some(extent) if accesses > 0 && extent.is_multiple_of(4) && *extent > 0 => 4,
-            Some(extent) if accesses > 0 && extent.is_multiple_of(2) && *extent > 0 => 2,
-            _ => 1,
+        let width = |extent: Option<&usize>, accesses: usize, bytes: usize| {
+            // Wide numbers are taken four at a time all the same: in several accesses.
+            let most = (16 / bytes).max(4).min(target.widest as usize);
+            let divides = |width: &usize| extent.is_some_and(|extent| *extent > 0 && extent.is_multiple_of(*width));
+            let widths = [16usize, 8, 4, 2].into_iter().filter(|&width| width <= most && accesses > 0);
+            widths.into_iter().find(divides).unwrap_or(1) as u32
         };
         let outer_accesses = if inner > 1 { along_outer } else { along_outer + points_along_outer };
         Shape {
@@ -185,8 +192,8 @@ impl Shape {
             inner,
             along_inner,
             along_outer,
-            inner_width: width(kernel.inner.last(), along_inner),
-            outer_width: width(kernel.outer.last(), outer_accesses),
+            inner_width: width(kernel.inner.last(), along_inner, inner_bytes),
+            outer_width: width(kernel.outer.last(), outer_accesses, outer_bytes),
             packed,
         }
     }
@@ -206,10 +213,10 @@ impl Shape {
     }
 }
 
-/// The maps of all loads and stores.
-fn accesses(block: &Block) -> impl Iterator<Item = &Affine> {
+/// The buffers and maps of all loads and stores.
+fn accesses(block: &Block) -> impl Iterator<Item = (BufferIndex, &Affine)> {
     let loads = block.instructions.iter().filter_map(|instruction| match &instruction.operation {
-        Operation::Load { address, .. } => Some(&address.affine),
+        Operation::Load { buffer, address, .. } => Some((*buffer, &address.affine)),
         Operation::Literal(_)
         | Operation::Index(_)
         | Operation::Within(_)
@@ -220,13 +227,13 @@ fn accesses(block: &Block) -> impl Iterator<Item = &Affine> {
         | Operation::Select { .. }
         | Operation::Random { .. } => None,
     });
-    loads.chain(block.stores.iter().map(|store| &store.address))
+    loads.chain(block.stores.iter().map(|store| (store.buffer, &store.address)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kiln_ir::kernel::{Access, Address, Buffer, BufferIndex, Fold, Instruction, Reg, Store};
+    use kiln_ir::kernel::{Access, Address, Buffer, Fold, Instruction, Reg, Store};
     use kiln_ir::{DType, ReduceKind};
 
     const GPU: GpuTarget = GpuTarget { subgroup: Some((32, 32)), ..GpuTarget::WEBGPU };

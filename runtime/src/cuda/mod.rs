@@ -4,6 +4,7 @@
 //! - `storage`: memory of tensors, from a pool of blocks;
 //! - `module`: texts compiled, kept on disk, loaded;
 //! - `product`: matrix products by cuBLASLt;
+//! - `graph`: launches that are handed over together;
 //! - `event`, `ceiling`: times on the device, and what it can do at best;
 //! - `ranges`: what profilers of NVIDIA's call the steps of a plan.
 //!
@@ -12,6 +13,7 @@
 
 mod ceiling;
 mod event;
+mod graph;
 mod library;
 mod module;
 mod product;
@@ -26,6 +28,7 @@ use kiln_ir::gpu::{GpuTarget, Support};
 use kiln_ir::{Code, Diagnostic};
 
 pub(crate) use event::Marks;
+pub(crate) use graph::{Node, Recorded, Recording};
 use library::Needed;
 use module::Modules;
 pub(crate) use product::{PreparedProduct, ProductPointers, Products};
@@ -250,5 +253,6 @@ fn target(context: &CudaContext) -> Result<GpuTarget, DriverError> {
         workgroup_size: number(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
         workgroup_memory: number(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
         workgroups: number(Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y)?,
+        widest: GpuTarget::CUDA.widest,
     })
 }

@@ -102,6 +102,8 @@ pub(crate) struct ProductPointers {
     pub(crate) rhs: u64,
     pub(crate) result: u64,
     pub(crate) bias: Option<u64>,
+    /// Memory for the library's own use; the device's, which products one after the other share, where there is none.
+    pub(crate) workspace: Option<u64>,
 }
 
 impl PreparedProduct {
@@ -115,8 +117,18 @@ impl PreparedProduct {
             .map_err(|error| refused(&format!("a product of {}x{}x{}", product.m, product.k, product.n), error))
     }
 
-    /// Hands it over.
-    pub(crate) fn run(&self, cuda: &Cuda, pointers: ProductPointers) -> Result<(), CublasError> {
+    /// Bytes of memory that the library uses beside the operands.
+    pub(crate) fn workspace_bytes(&self) -> usize {
+        self.workspace_bytes
+    }
+
+    /// Hands it over to a stream of the device.
+    pub(crate) fn run(
+        &self,
+        cuda: &Cuda,
+        stream: cudarc::driver::sys::CUstream,
+        pointers: ProductPointers,
+    ) -> Result<(), CublasError> {
         let _turn = cuda.products.turn.lock().unwrap_or_else(PoisonError::into_inner);
         if cuda.context.bind_to_thread().is_err() {
             return Err(CublasError(sys::cublasStatus_t::CUBLAS_STATUS_EXECUTION_FAILED));
@@ -151,9 +163,9 @@ impl PreparedProduct {
                 to,
                 d,
                 &raw const self.algorithm,
-                self.workspace as *mut c_void,
+                pointers.workspace.unwrap_or(self.workspace) as *mut c_void,
                 self.workspace_bytes,
-                cuda.stream().cu_stream().cast(),
+                stream.cast(),
             )
         }
     }

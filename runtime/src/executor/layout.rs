@@ -119,6 +119,17 @@ impl Program {
         }
     }
 
+    /// Runs that were handed over as one graph, and graphs that were made.
+    pub(super) fn replayed(&self) -> (u64, u64) {
+        match &self.engine {
+            Engine::Host(_) => (0, 0),
+            #[cfg(feature = "wgpu")]
+            Engine::Wgpu(_) => (0, 0),
+            #[cfg(feature = "cuda")]
+            Engine::Cuda(engine) => engine.replayed(),
+        }
+    }
+
     /// Runs with checked arguments. Gives the results and the donated arguments whose memory could not be taken. `tell` hears
     /// when the steps begin and when each is done; who has no use for that gives a closure that does nothing, which costs nothing.
     pub(super) fn run(

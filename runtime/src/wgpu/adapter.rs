@@ -172,6 +172,7 @@ fn offered(adapter: &wgpu::Adapter, limits: WgpuLimits) -> Offered {
                 workgroup_size: limits.max_compute_invocations_per_workgroup.min(limits.max_compute_workgroup_size_x),
                 workgroup_memory: limits.max_compute_workgroup_storage_size,
                 workgroups: limits.max_compute_workgroups_per_dimension,
+                widest: GpuTarget::WEBGPU.widest,
             };
             Offered { features, limits, target }
         }

@@ -9,7 +9,7 @@ use super::Program;
 use crate::under_test::device;
 
 fn executable(program: &Program, options: &Options, device: &Device) -> Executable {
-    kiln::compile_with(&program.graph().0.retarget(device.backend()).unwrap(), options, device).unwrap()
+    kiln::compile_with(&program.graph().0.retarget(device.backend()).unwrap(), options, device).unwrap().into()
 }
 
 /// `x * 2 + 1`.

@@ -14,7 +14,7 @@ use kiln_ir::{DType, Direction, Literal, ReduceKind};
 
 #[cfg(target_arch = "x86_64")]
 use super::row::Vectors;
-use super::row::{Add, KeepLarger, KeepSmaller, Single, WideJoin, Width, joined};
+use super::row::{Add, KeepLarger, KeepSmaller, Single, WideJoin, Width, joined, two_joined};
 use super::{Repr, by_repr, versions};
 use crate::cpu::vmath::{Isa, Level};
 
@@ -77,7 +77,17 @@ trait Reduction {
     fn merge(acc: &mut Self::Acc, later: Self::Acc) -> bool;
     /// A whole row; the place of the value that took over, where one did. Safety: the machine has width `W`.
     unsafe fn row<W: Widths>(acc: &mut Self::Acc, values: &[Self::Value]) -> Option<usize>;
+    /// All rows, of so many columns each, for reductions without indices. Safety: as for one.
+    unsafe fn rows<W: Widths>(accs: &mut [Self::Acc], values: &[Self::Value], columns: usize) {
+        for (acc, values) in accs.iter_mut().zip(values.chunks_exact(columns)) {
+            // SAFETY: the caller's.
+            unsafe { Self::row::<W>(acc, values) };
+        }
+    }
 }
+
+/// Parts of rows whose sums are kept before they are added.
+const AT_HAND: usize = 64;
 
 /// Both widths of floats.
 trait Widths: Width<f32> + Width<f64> {}
@@ -114,6 +124,40 @@ macro_rules! float_totals {
                     *acc += f64::from(unsafe { joined::<W, Add, $float, $lanes>(part, -0.0) });
                 }
                 None
+            }
+            /// Two parts at a time, of the first half and of the second: so memory is read in two places. What comes out is that of one row
+            /// after the other.
+            #[inline(always)]
+            unsafe fn rows<W: Widths>(accs: &mut [f64], values: &[$float], columns: usize) {
+                let in_row = columns.div_ceil(PARTIAL);
+                let count = accs.len() * in_row;
+                let part = |index: usize| {
+                    let (row, start) = (index / in_row * columns, index % in_row * PARTIAL);
+                    &values[row + start..row + columns.min(start + PARTIAL)]
+                };
+                // -0 is what leaves every number as it is when added.
+                // SAFETY: the caller's.
+                let sum = |part: &[$float]| unsafe { joined::<W, Add, $float, $lanes>(part, -0.0) };
+                let mut sums = [0.0; AT_HAND];
+                for first in (0..count).step_by(AT_HAND) {
+                    let count = AT_HAND.min(count - first);
+                    let half = count / 2;
+                    for index in 0..half {
+                        let two = [part(first + index), part(first + half + index)];
+                        [sums[index], sums[half + index]] = if two[0].len() == two[1].len() {
+                            // SAFETY: the caller's.
+                            unsafe { two_joined::<W, Add, $float, $lanes>(two, -0.0) }
+                        } else {
+                            two.map(sum)
+                        };
+                    }
+                    if count % 2 == 1 {
+                        sums[count - 1] = sum(part(first + count - 1));
+                    }
+                    for (index, &sum) in sums[..count].iter().enumerate() {
+                        accs[(first + index) / in_row] += f64::from(sum);
+                    }
+                }
             }
         }
 
@@ -427,6 +471,13 @@ unsafe fn fold_rows<R: Reduction, W: Widths>(
     first: i64,
     step: i64,
 ) {
+    if !R::INDEXED && columns > 0 {
+        // SAFETY: the caller vouches for rows and accumulators.
+        unsafe {
+            let values = std::slice::from_raw_parts(values.cast::<R::Value>(), rows * columns);
+            return R::rows::<W>(std::slice::from_raw_parts_mut(accs.cast::<R::Acc>(), rows), values, columns);
+        }
+    }
     for row in 0..rows {
         // SAFETY: the caller vouches for rows, accumulators and, where indexed, indices.
         unsafe {

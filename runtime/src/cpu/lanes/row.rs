@@ -9,6 +9,10 @@ use super::uncounted;
 /// Vectors of AVX2 in a block: enough to keep additions going while the first one is still under way.
 const VECTORS: usize = 8;
 
+/// Blocks that are joined of one row before some of another, where two are joined at a time.
+#[cfg(target_arch = "x86_64")]
+const TURN: usize = 8;
+
 /// Lanes that are joined one by one in the end.
 pub(in crate::cpu) const LAST: usize = 8;
 
@@ -46,6 +50,9 @@ joins! { f32 f64 }
 pub(super) trait Width<T> {
     /// The lanes of all blocks, joined, and then halves with halves until there are [`LAST`]. Safety: the machine has this width.
     unsafe fn blocks<J: WideJoin<T>, const N: usize>(blocks: &[[T; N]], start: T) -> [T; LAST];
+
+    /// The same of two rows with as many blocks. Memory that is read in two places at a time comes faster. Safety: as for one.
+    unsafe fn two<J: WideJoin<T>, const N: usize>(rows: [&[[T; N]]; 2], start: T) -> [[T; LAST]; 2];
 }
 
 /// One number after the other.
@@ -71,6 +78,12 @@ impl<T: Copy> Width<T> for Single {
         }
         std::array::from_fn(|lane| lanes[lane])
     }
+
+    #[inline(always)]
+    unsafe fn two<J: WideJoin<T>, const N: usize>(rows: [&[[T; N]]; 2], start: T) -> [[T; LAST]; 2] {
+        // SAFETY: the caller's.
+        rows.map(|blocks| unsafe { <Single as Width<T>>::blocks::<J, N>(blocks, start) })
+    }
 }
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -83,7 +96,7 @@ pub(super) use x86::{Vectors, WideJoin};
 mod x86 {
     use std::arch::x86_64::*;
 
-    use super::{Add, Join, KeepLarger, KeepSmaller, LAST, VECTORS, Width};
+    use super::{Add, Join, KeepLarger, KeepSmaller, LAST, TURN, VECTORS, Width};
 
     /// Vectors of AVX2.
     pub(in crate::cpu::lanes) struct Vectors;
@@ -152,29 +165,64 @@ mod x86 {
         #[inline]
         #[target_feature(enable = "avx2")]
         unsafe fn blocks<J: WideJoin<T>, const N: usize>(blocks: &[[T; N]], start: T) -> [T; LAST] {
-            let width = N / VECTORS;
-            let mut lanes = [start; LAST];
-            // SAFETY: the machine has AVX2, as the caller vouches; a block is `VECTORS` vectors of `width` numbers.
+            // SAFETY: the caller's.
+            unsafe { halved::<J, T, N>(onto::<J, T, N>([J::splat(start); VECTORS], blocks), start) }
+        }
+
+        #[inline]
+        #[target_feature(enable = "avx2")]
+        unsafe fn two<J: WideJoin<T>, const N: usize>(rows: [&[[T; N]]; 2], start: T) -> [[T; LAST]; 2] {
+            // SAFETY: the caller's.
             unsafe {
-                let mut vectors = [J::splat(start); VECTORS];
-                for block in blocks {
-                    for (index, vector) in vectors.iter_mut().enumerate() {
-                        *vector = J::join_all(*vector, J::load(block.as_ptr().add(index * width)));
-                    }
+                let mut vectors = [[J::splat(start); VECTORS]; 2];
+                for (first, second) in rows[0].chunks(TURN).zip(rows[1].chunks(TURN)) {
+                    vectors = [onto::<J, T, N>(vectors[0], first), onto::<J, T, N>(vectors[1], second)];
                 }
-                let mut left = VECTORS;
-                while left * width > LAST {
-                    left /= 2;
-                    for index in 0..left {
-                        vectors[index] = J::join_all(vectors[index], vectors[index + left]);
-                    }
-                }
-                for (index, &vector) in vectors.iter().take(left).enumerate() {
-                    J::store(vector, lanes.as_mut_ptr().add(index * width));
+                [halved::<J, T, N>(vectors[0], start), halved::<J, T, N>(vectors[1], start)]
+            }
+        }
+    }
+
+    /// Joins blocks onto vectors of lanes.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    unsafe fn onto<J: WideJoin<T>, T: Copy, const N: usize>(
+        mut vectors: [J::Vector; VECTORS],
+        blocks: &[[T; N]],
+    ) -> [J::Vector; VECTORS] {
+        let width = N / VECTORS;
+        for block in blocks {
+            for (index, vector) in vectors.iter_mut().enumerate() {
+                // SAFETY: the machine has AVX2, as the caller vouches; a block is `VECTORS` vectors of `width` numbers.
+                *vector = unsafe { J::join_all(*vector, J::load(block.as_ptr().add(index * width))) };
+            }
+        }
+        vectors
+    }
+
+    /// Joins halves with halves until [`LAST`] lanes are left.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    unsafe fn halved<J: WideJoin<T>, T: Copy, const N: usize>(
+        mut vectors: [J::Vector; VECTORS],
+        start: T,
+    ) -> [T; LAST] {
+        let width = N / VECTORS;
+        let mut lanes = [start; LAST];
+        let mut left = VECTORS;
+        // SAFETY: the machine has AVX2, as the caller vouches; vectors have `width` numbers.
+        unsafe {
+            while left * width > LAST {
+                left /= 2;
+                for index in 0..left {
+                    vectors[index] = J::join_all(vectors[index], vectors[index + left]);
                 }
             }
-            lanes
+            for (index, &vector) in vectors.iter().take(left).enumerate() {
+                J::store(vector, lanes.as_mut_ptr().add(index * width));
+            }
         }
+        lanes
     }
 }
 
@@ -209,6 +257,30 @@ pub(super) unsafe fn joined<W: Width<T>, J: WideJoin<T>, T: Copy, const N: usize
         // SAFETY: the caller's.
         total = last_joined::<J, T>(unsafe { W::blocks::<J, N>(blocks, start) });
     }
+    with_rest::<J, T>(total, rest, start)
+}
+
+/// The same of two rows of one length.
+///
+/// Safety: as for [`joined`].
+#[inline(always)]
+pub(super) unsafe fn two_joined<W: Width<T>, J: WideJoin<T>, T: Copy, const N: usize>(
+    rows: [&[T]; 2],
+    start: T,
+) -> [T; 2] {
+    const { assert!(N * size_of::<T>() == VECTORS * 32, "a block is whole vectors") };
+    let [(first, first_rest), (second, second_rest)] = rows.map(|row| row.as_chunks::<N>());
+    let mut totals = [start; 2];
+    if !first.is_empty() {
+        // SAFETY: the caller's.
+        totals = unsafe { W::two::<J, N>([first, second], start) }.map(last_joined::<J, T>);
+    }
+    [with_rest::<J, T>(totals[0], first_rest, start), with_rest::<J, T>(totals[1], second_rest, start)]
+}
+
+/// What whole blocks came to, joined with the numbers behind them.
+#[inline(always)]
+fn with_rest<J: Join<T>, T: Copy>(mut total: T, rest: &[T], start: T) -> T {
     let (blocks, rest) = rest.as_chunks::<8>();
     if !blocks.is_empty() {
         let mut lanes = [start; 8];
@@ -259,6 +331,25 @@ mod tests {
             if let Some(value) = values.get_mut(length / 3) {
                 *value = f32::NAN;
                 both(&values);
+            }
+        }
+    }
+
+    #[test]
+    fn two_rows_at_a_time_give_the_bits_of_each() {
+        for length in [0, 1, 8, 63, 64, 65, 512, 513, 2048, 2100] {
+            let both = row(2 * length);
+            let (first, second) = both.split_at(length);
+            // SAFETY: every machine has single numbers; vectors are used where there is AVX2.
+            unsafe {
+                let alone = [first, second].map(|row| joined::<Single, Add, f32, 64>(row, -0.0).to_bits());
+                let two = two_joined::<Single, Add, f32, 64>([first, second], -0.0);
+                assert_eq!(two.map(f32::to_bits), alone, "{length} numbers");
+                #[cfg(target_arch = "x86_64")]
+                if Isa::available().len() > 1 {
+                    let two = two_joined::<Vectors, Add, f32, 64>([first, second], -0.0);
+                    assert_eq!(two.map(f32::to_bits), alone, "{length} numbers in vectors");
+                }
             }
         }
     }
