@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use kiln_codegen::cubecl;
 use kiln_ir::cuda::{CudaArgument, CudaProgram, CudaStep, CudaText};
-use kiln_ir::gpu::{GpuMemory, GpuTarget};
+use kiln_ir::gpu::{GpuMemory, GpuTarget, Schedule};
 use kiln_ir::kernel::{CustomKernel, CustomTensor, Kernel};
 use kiln_ir::plan::{Launch, Plan};
 use kiln_ir::{Backend, CustomOps, Diagnostic, Graph, Loc, TensorType};
 use kiln_passes::gpu::library::{self, Piece, Pieces};
-use kiln_passes::{Limits, Options, gpu};
+use kiln_passes::{AttentionKernels, Limits, Options, gpu};
 use kiln_runtime::{Device, Executable, Programs};
 
 use crate::Result;
@@ -33,10 +33,10 @@ pub(crate) fn executable(graph: &Graph, options: &Options, device: &Device) -> R
     Ok(Executable::with_programs(plan, programs, &options.customs, device).map_err(|errors| errors.map(ours))?)
 }
 
-/// Options that keep a device's limits. Attention is made of its parts here: no kernel for CUDA makes it whole.
+/// Options that keep a device's limits. Attention that warps do not make is made of its parts.
 fn fitted(options: &Options, target: &GpuTarget) -> Options {
-    let limits = options.limits.clone().within(&Limits::gpu(target));
-    Options { limits: Limits { attention_buffers: 0, ..limits }, ..options.clone() }
+    let limits = Limits { attention: AttentionKernels::Warps, ..Limits::gpu(target) };
+    Options { limits: options.limits.clone().within(&limits), ..options.clone() }
 }
 
 /// The texts of a plan's launches, in order; none for those on the CPU. Equal kernels have one text.
@@ -83,11 +83,12 @@ fn program(launch: &Launch, customs: &CustomOps, target: &GpuTarget) -> std::res
             Some(pieces) => assembled(pieces, target),
             None => text(whole, target),
         },
-        kernel @ (Kernel::Loop(_)
-        | Kernel::Horizontal(_)
-        | Kernel::Attention(_)
-        | Kernel::Scan(_)
-        | Kernel::Scatter(_)) => text(kernel, target),
+        whole @ Kernel::Attention(kernel) => {
+            cubecl::program(whole, &Schedule::WarpAttention(gpu::warps::schedule(kernel, target)?), target)
+        }
+        kernel @ (Kernel::Loop(_) | Kernel::Horizontal(_) | Kernel::Scan(_) | Kernel::Scatter(_)) => {
+            text(kernel, target)
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::DType;
-use crate::kernel::BufferIndex;
+use crate::kernel::{BufferIndex, KeyLimit};
 
 /// What a GPU offers: features that texts may use, and limits that they must keep. All sizes are in bytes unless they say otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -163,6 +163,8 @@ pub enum Schedule {
     MatMul(MatMulSchedule),
     /// Attention's.
     Attention(AttentionSchedule),
+    /// Attention's, by warps that multiply fragments of matrices.
+    WarpAttention(WarpAttention),
     /// A running reduction's.
     Scan(ScanSchedule),
     /// Indexed updates'.
@@ -314,6 +316,47 @@ pub struct Fills {
     pub rows: Fill,
     /// Its columns are kept, its rows summed over.
     pub columns: Fill,
+}
+
+/// How attention of 16-bit floats is spread over units that multiply fragments of 16 rows: each warp owns some rows, or (gradients of keys and
+/// values) keys, and walks the others.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct WarpAttention {
+    /// Whose rows are owned.
+    pub rows: WarpTile,
+    /// Whose keys are owned.
+    pub keys: WarpTile,
+    /// How factors come about in the forward direction.
+    pub weights: Weights,
+    /// Which keys a query sees, where their places tell and those that it does not see may be left out.
+    pub limit: Option<KeyLimit>,
+}
+
+/// What a block of warps has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct WarpTile {
+    /// Warps of a block.
+    pub warps: u32,
+    /// Fragments of 16 rows that each of them owns.
+    pub fragments: u32,
+    /// Rows that it walks at once; a multiple of 16.
+    pub step: u32,
+}
+
+impl WarpTile {
+    /// Rows that a block owns.
+    pub fn own(&self) -> u32 {
+        16 * self.warps * self.fragments
+    }
+}
+
+/// How factors come about in the forward direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Weights {
+    /// From exponentials that are not yet divided by their sum: the product is divided in the end.
+    Online,
+    /// From weights: keys are walked twice, once for the sums.
+    Whole,
 }
 
 /// How a running reduction is spread: a team of invocations for each outer point, or one invocation.

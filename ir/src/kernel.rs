@@ -12,6 +12,7 @@
 //! [`Fold::accumulate`], in any order, and round once to the result's dtype.
 
 mod attention;
+mod limit;
 
 use std::sync::Arc;
 
@@ -21,6 +22,7 @@ pub use attention::{
     AttentionGradient, AttentionKernel, AttentionPass, AttentionResult, AttentionRole, AttentionSpace, GradientZeros,
     SoftmaxGradient,
 };
+pub use limit::{KeyLimit, LimitFill};
 
 use crate::{Attribute, DType, Direction, Literal, Precision, ReduceKind, ScalarOp, ScanKind, ScatterKind, Shape};
 
@@ -153,6 +155,36 @@ pub enum Operation {
         /// Which element of the draw, `i64`.
         index: Reg,
     },
+}
+
+impl Operation {
+    /// The registers that it reads.
+    pub fn operands(&self) -> SmallVec<[Reg; 3]> {
+        match self {
+            Operation::Literal(_) | Operation::Index(_) | Operation::Within(_) => SmallVec::new(),
+            Operation::Load { address, .. } => address.computed.iter().map(|&(reg, _)| reg).collect(),
+            Operation::Scalar(_, operands) => operands.clone(),
+            Operation::Fma(a, b, c) => SmallVec::from_slice(&[*a, *b, *c]),
+            Operation::Cast(operand) | Operation::Bitcast(operand) => SmallVec::from_slice(&[*operand]),
+            Operation::Select { condition, then, otherwise } => SmallVec::from_slice(&[*condition, *then, *otherwise]),
+            Operation::Random { key, index, .. } => SmallVec::from_slice(&[key[0], key[1], *index]),
+        }
+    }
+
+    /// Gives the registers that it reads other names.
+    pub fn rename(&mut self, named: &dyn Fn(Reg) -> Reg) {
+        match self {
+            Operation::Literal(_) | Operation::Index(_) | Operation::Within(_) => {}
+            Operation::Load { address, .. } => address.computed.iter_mut().for_each(|(reg, _)| *reg = named(*reg)),
+            Operation::Scalar(_, operands) => operands.iter_mut().for_each(|reg| *reg = named(*reg)),
+            Operation::Fma(a, b, c) => [a, b, c].into_iter().for_each(|reg| *reg = named(*reg)),
+            Operation::Cast(operand) | Operation::Bitcast(operand) => *operand = named(*operand),
+            Operation::Select { condition, then, otherwise } => {
+                [condition, then, otherwise].into_iter().for_each(|reg| *reg = named(*reg));
+            }
+            Operation::Random { key, index, .. } => key.iter_mut().chain([index]).for_each(|reg| *reg = named(*reg)),
+        }
+    }
 }
 
 /// One SSA instruction: `result: dtype = operation`.

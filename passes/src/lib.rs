@@ -50,7 +50,7 @@ use kiln_ir::{Backend, Code, Diagnostic, Graph, Op, Value, verify};
 pub use inline::inline;
 pub use isolate::Isolated;
 pub use mixed_precision::{Policy, mixed_precision};
-pub use options::{Fusion, Limits, Options, Reuse};
+pub use options::{AttentionKernels, Fusion, Limits, Options, Reuse};
 pub use simplify::{REWRITES, Rewrite, simplify};
 pub use trace::{Bound, Traced};
 

@@ -55,6 +55,15 @@ pub enum Reuse {
     Off,
 }
 
+/// Which attention a device has kernels for; any other is made of its parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttentionKernels {
+    /// All.
+    Any,
+    /// That of [`warps`](crate::gpu::warps): 16-bit floats, with an `f32` softmax.
+    Warps,
+}
+
 /// A device's limits, as numbers.
 #[derive(Clone, Debug)]
 pub struct Limits {
@@ -64,6 +73,8 @@ pub struct Limits {
     pub buffers: usize,
     /// Buffers of an attention kernel, forward or backward.
     pub attention_buffers: usize,
+    /// Which attention there are kernels for.
+    pub attention: AttentionKernels,
     /// Buffers that a device can bind at all: where one op reads more, it is computed in parts.
     pub bindings: usize,
     /// Buffers bound to one launch of several kernels side by side.
@@ -88,6 +99,7 @@ impl Limits {
             buffers: 64,
             bindings: usize::MAX,
             attention_buffers: 64,
+            attention: AttentionKernels::Any,
             horizontal_buffers: 4096,
             horizontal_bytes: 1 << 20,
             row_elements: 1 << 16,
@@ -113,6 +125,7 @@ impl Limits {
             bindings,
             // No dispatch of such a kernel sees all of them: two of three gradients are another's.
             attention_buffers: bindings.min(64) + 2,
+            attention: AttentionKernels::Any,
             horizontal_buffers: bindings.min(256),
             horizontal_bytes: 1 << 20,
             row_elements: 1 << 16,
@@ -130,6 +143,7 @@ impl Limits {
             buffers: self.buffers.min(other.buffers),
             bindings: self.bindings.min(other.bindings),
             attention_buffers: self.attention_buffers.min(other.attention_buffers),
+            attention: if self.attention == AttentionKernels::Any { other.attention } else { self.attention },
             horizontal_buffers: self.horizontal_buffers.min(other.horizontal_buffers),
             horizontal_bytes: self.horizontal_bytes.min(other.horizontal_bytes),
             row_elements: self.row_elements.min(other.row_elements),

@@ -1,6 +1,7 @@
 //! Attention: recognised from its primitives in many spellings, forward and backward; right where it is, and left alone where it is not.
 
 mod backward;
+mod halves;
 mod memory;
 mod near_misses;
 mod random;

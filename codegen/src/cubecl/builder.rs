@@ -476,9 +476,34 @@ impl Builder {
     ///
     /// Errors: K0901 where CubeCL refuses it, which is a mistake of ours.
     pub(super) fn finish(self, blocks: [u32; 3]) -> Result<CudaText, Diagnostic> {
+        let (functions, shared_bytes, threads) = (self.functions.clone(), self.shared_bytes, self.threads);
+        let entry = Arc::from(&*self.entry);
+        let arguments = self.arguments.iter().map(|(memory, _)| CudaArgument::Memory(*memory)).collect();
+        let source = module::text(&self.printed()?, &functions, shared_bytes > 0);
+        Ok(CudaText { source: Arc::from(source), entry, blocks, threads: [threads, 1, 1], shared_bytes, arguments })
+    }
+
+    /// What has been built as a function of another text, with these parameters after the buffers.
+    ///
+    /// Errors: as [`Builder::finish`].
+    pub(super) fn function(self, parameters: &[String]) -> Result<Function, Diagnostic> {
+        let (functions, entry) = (self.functions.clone(), self.entry.clone());
+        let printed = self.printed()?;
+        let (head, body) = module::parts(&printed);
+        let (before, after) = body
+            .split_once(&format!("{entry}("))
+            .and_then(|(_, rest)| rest.split_once(") {"))
+            .ok_or_else(|| Diagnostic::new(Code::K0901, "internal: CubeCL prints kernels in another way"))?;
+        let all = [before.trim()].into_iter().filter(|buffers| !buffers.is_empty());
+        let all: Vec<&str> = all.chain(parameters.iter().map(String::as_str)).collect();
+        let text = format!("static __device__ __forceinline__ void {entry}({}) {{{after}", all.join(", "));
+        Ok(Function { head, text, functions })
+    }
+
+    /// The text as CubeCL prints it.
+    fn printed(self) -> Result<String, Diagnostic> {
         debug_assert!(self.open.is_empty(), "what was opened was closed");
-        let Builder { root, functions, arguments, shared_bytes, threads, entry, .. } = self;
-        let mut definition = root.build();
+        let mut definition = self.root.build();
         // Lengths are known: no text asks for them at run time.
         definition.info = Info {
             scalars: Vec::new(),
@@ -490,16 +515,18 @@ impl Builder {
         let printed = CppCompiler::<Cuda>::default()
             .compile(definition, &CompilationOptions::default())
             .map_err(|error| Diagnostic::new(Code::K0901, format!("internal: CubeCL refuses a kernel: {error:?}")))?;
-        let source = module::text(&printed.source, &functions, shared_bytes > 0);
-        Ok(CudaText {
-            source: Arc::from(source),
-            entry: Arc::from(entry),
-            blocks,
-            threads: [threads, 1, 1],
-            shared_bytes,
-            arguments: arguments.iter().map(|(memory, _)| CudaArgument::Memory(*memory)).collect(),
-        })
+        Ok(printed.source)
     }
+}
+
+/// A function of a text that is put together of several.
+pub(super) struct Function {
+    /// The types that it needs, a line each.
+    pub(super) head: Vec<String>,
+    /// Its own text.
+    pub(super) text: String,
+    /// The functions that it calls.
+    pub(super) functions: Functions,
 }
 
 fn space(ctx: &pliron::context::Context, pointer: Named) -> AddressSpace {

@@ -31,6 +31,11 @@ impl Functions {
         }
     }
 
+    /// Those of another text as well.
+    pub(super) fn join(&mut self, other: &Functions) {
+        self.needed.extend(&other.needed);
+    }
+
     /// All of them, in the order of the table.
     pub(super) fn text(&self) -> String {
         self.needed.iter().map(|&index| format!("static __device__ __forceinline__ {}\n", TABLE[index].1)).collect()

@@ -6,6 +6,7 @@
 //! How numbers are held: in registers, floats of 16 bits are `float` that is rounded after each instruction, 8-bit integers are wrapped 32-bit
 //! ones; in memory, elements lie as on the host. Texts contract nothing: they are compiled with `--fmad=false`, and without headers.
 
+mod attention;
 mod block;
 mod builder;
 mod dialect;
@@ -39,6 +40,7 @@ pub fn program(kernel: &Kernel, schedule: &Schedule, target: &GpuTarget) -> Resu
         (Kernel::Loop(kernel), Schedule::Loop(schedule)) => loops::program(kernel, schedule, &entry),
         (Kernel::Horizontal(kernel), Schedule::Horizontal(schedules)) => horizontal::program(kernel, schedules, &entry),
         (Kernel::MatMul(kernel), Schedule::MatMul(schedule)) => matmul::program(kernel, schedule, &entry),
+        (Kernel::Attention(kernel), Schedule::WarpAttention(schedule)) => attention::program(kernel, schedule, &entry),
         (Kernel::Scan(kernel), Schedule::Scan(schedule)) => scan::program(kernel, schedule, &entry),
         (Kernel::Scatter(kernel), Schedule::Scatter(schedule)) => scatter::program(kernel, schedule, &entry),
         (

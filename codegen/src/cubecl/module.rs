@@ -12,28 +12,43 @@ fn is_given(word: &str) -> bool {
 
 /// The finished text.
 pub(super) fn text(printed: &str, functions: &Functions, shares: bool) -> String {
+    let (head, body) = parts(printed);
+    let mut text = String::with_capacity(printed.len() + 1024);
+    for line in head {
+        text.push_str(&line);
+        text.push('\n');
+    }
+    text.push_str(&functions.text());
+    if shares {
+        text.push_str(SHARED);
+    }
+    text.push_str(&body);
+    text
+}
+
+/// Declares the memory that a block's threads share.
+pub(super) const SHARED: &str = "extern __shared__ __align__(16) unsigned char shared[];\n";
+
+/// The types of a text, a line each, and its entry point.
+pub(super) fn parts(printed: &str) -> (Vec<String>, String) {
     let begin = printed.find("extern \"C\"").unwrap_or(0);
     let (head, body) = printed.split_at(begin);
-    let mut text = String::with_capacity(printed.len() + 1024);
     // What no text here uses.
     let unused = ["template <typename T", "typedef struct CUtensorMap_st", "struct info_st"];
     let mut skipping = false;
+    let mut lines = Vec::new();
     for line in head.lines().filter(|line| !line.trim().is_empty()) {
         skipping |= unused.iter().any(|start| line.starts_with(start));
         if !skipping {
-            text.push_str(line);
-            text.push('\n');
+            lines.push(line.to_owned());
         }
         if line.starts_with('}') {
             skipping = false;
         }
     }
-    text.push_str(&functions.text());
-    if shares {
-        text.push_str("extern __shared__ __align__(16) unsigned char shared[];\n");
-    }
+    let mut text = String::with_capacity(body.len() + 256);
     indent(&mut text, &renumbered(body));
-    text
+    (lines, text)
 }
 
 fn renumbered(body: &str) -> String {

@@ -25,9 +25,11 @@
 //! d_value[j] = sum over i of factor[i, j] * gradient[i]
 //! ```
 //!
-//! Freedom of a target: the order of sums, and rescaling by a running maximum (`online softmax`), as long as weights that are rounded to a
-//! narrower dtype are whole before they are. A row of which every logit is -inf is NaN, as subtracting an infinity from itself makes it.
-//! Blocks may be left out where all their weights are 0 and what they would be multiplied with is finite.
+//! Freedom of a target: the order of sums, and rescaling by a running maximum (`online softmax`). Between two products, 16-bit floats may stay
+//! as wide as they are summed, casts that stand in a logit or weight block excepted. Where the factor block is linear, exponentials may be
+//! rounded in the place of weights and the product divided by their sum; else weights are whole before they are rounded. A row of which
+//! every logit is -inf is NaN, as subtracting an infinity from itself makes it. Blocks may be left out where all their weights are 0 and what
+//! they would be multiplied with is finite.
 
 use smallvec::SmallVec;
 

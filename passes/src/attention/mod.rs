@@ -16,7 +16,7 @@
 //! - the softmax runs over the keys;
 //! - scores, weights and their gradients are no results of the graph and have no other reader;
 //! - what a kernel reads is made before its first result in the graph;
-//! - the device takes so many buffers and instructions in one kernel.
+//! - the device takes so many buffers and instructions in one kernel, and has kernels for attention in these dtypes.
 
 mod backward;
 mod epilogues;
@@ -32,7 +32,8 @@ use kiln_ir::plan::Blocked;
 use kiln_ir::{Graph, Op, Value, live_nodes};
 use smallvec::SmallVec;
 
-use crate::options::{Fusion, Limits, Options};
+use crate::gpu::warps;
+use crate::options::{AttentionKernels, Fusion, Limits, Options};
 
 pub(crate) use backward::{Backward, Through};
 pub(crate) use epilogues::Epilogues;
@@ -207,7 +208,7 @@ fn settle(graph: &Graph, readers: &Readers, limits: &Limits, forward: Forward, f
     if blocked.is_none() && !in_order(graph, readers, &forward, backward.as_ref(), &inside) {
         blocked = Some(Blocked::Cycle);
     }
-    if blocked.is_none() && !within(graph, limits, &inside) {
+    if blocked.is_none() && !(within(graph, limits, &inside) && has_kernels(graph, limits, &forward)) {
         blocked = Some(Blocked::Limit);
     }
     if let Some(blocked) = blocked {
@@ -232,6 +233,18 @@ fn within(graph: &Graph, limits: &Limits, inside: &HashSet<usize>) -> bool {
     let beside: HashSet<&Value> = beside.collect();
     // Queries, keys and values are among them, and weights' own gradients come twice.
     OWN + beside.len().saturating_sub(5) <= limits.attention_buffers && 2 * inside.len() + OWN <= limits.instructions
+}
+
+/// Whether a device has kernels for attention in these dtypes and extents.
+fn has_kernels(graph: &Graph, limits: &Limits, forward: &Forward) -> bool {
+    let dtype = |matrix: Matrix| graph.ty(matrix.value).dtype;
+    match limits.attention {
+        AttentionKernels::Any => true,
+        AttentionKernels::Warps => {
+            warps::has(dtype(forward.score), dtype(forward.logit), dtype(forward.factor))
+                && forward.depth.max(forward.width) <= warps::EXTENT
+        }
+    }
 }
 
 /// Readers of what is inside that are neither inside nor an end.

@@ -9,6 +9,7 @@ mod loops;
 mod matmul;
 mod scan;
 mod scatter;
+pub mod warps;
 
 use kiln_ir::gpu::{GpuTarget, Schedule};
 use kiln_ir::kernel::Kernel;

@@ -133,15 +133,7 @@ pub(super) fn lane_bits(literal: Literal) -> u64 {
 
 /// The registers an operation reads.
 pub(super) fn operands(operation: &Operation) -> SmallVec<[Reg; 3]> {
-    match operation {
-        Operation::Literal(_) | Operation::Index(_) | Operation::Within(_) => SmallVec::new(),
-        Operation::Load { address, .. } => address.computed.iter().map(|&(reg, _)| reg).collect(),
-        Operation::Scalar(_, operands) => operands.clone(),
-        Operation::Fma(a, b, c) => SmallVec::from_slice(&[*a, *b, *c]),
-        Operation::Cast(operand) | Operation::Bitcast(operand) => SmallVec::from_slice(&[*operand]),
-        Operation::Select { condition, then, otherwise } => SmallVec::from_slice(&[*condition, *then, *otherwise]),
-        Operation::Random { key, index, .. } => SmallVec::from_slice(&[key[0], key[1], *index]),
-    }
+    operation.operands()
 }
 
 impl<'k> Compiler<'k> {

@@ -48,9 +48,9 @@ impl Cuda {
             epilogue: ProductEpilogue::None,
         };
         let prepared = PreparedProduct::new(&product, self).ok()?;
-        let pointers = ProductPointers { lhs: from, rhs: from + MATRIX as u64, result: to, bias: None };
+        let pointers = ProductPointers { lhs: from, rhs: from + MATRIX as u64, result: to, bias: None, workspace: None };
         let product = self.best(|| {
-            if let Err(error) = prepared.run(self, pointers) {
+            if let Err(error) = prepared.run(self, self.stream.cu_stream(), pointers) {
                 self.health.fail(format!("launching a product: {error}"));
             }
         })?;

@@ -12,7 +12,7 @@ use kiln_ir::cuda::CudaText;
 use kiln_ir::kernel::{Access, Buffer, Operation};
 use kiln_ir::{DType, Exactness, Literal, ScalarOp};
 
-const SHIM: &str = r#"
+pub(super) const SHIM: &str = r#"
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -57,14 +57,34 @@ static float max_f32(float x, float y) { return x != x || y != y ? NAN : x > y |
 static float min_f32(float x, float y) { return x != x || y != y ? NAN : x < y || (x == y && std::signbit(x)) ? x : y; }
 "#;
 
-/// Runs a text over buffers, the read ones of which are given; what becomes of the others. `None` without a compiler.
-fn run(text: &CudaText, buffers: &[Buffer], given: &[Vec<u8>], name: &str) -> Option<Vec<Vec<u8>>> {
+/// Compiles a program for this machine, and gives what it writes of an input. `None` without a compiler.
+pub(super) fn executed(source: &str, input: &[u8], name: &str) -> Option<Vec<u8>> {
     let compiler =
         ["c++", "g++", "clang++"].into_iter().find(|name| Command::new(name).arg("--version").output().is_ok());
     let Some(compiler) = compiler else {
         assert!(!is_required("c++"), "a C++ compiler is required and not found");
         return None;
     };
+    let folder = std::env::temp_dir().join(format!("kiln-host-{}-{name}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder for what is compiled");
+    let (file, program, given) = (folder.join("text.cpp"), folder.join("text"), folder.join("input"));
+    std::fs::write(&file, source).expect("the text is written");
+    std::fs::write(&given, input).expect("the input is written");
+    let flags = ["-O1", "-std=c++17", "-ffp-contract=off", "-fno-strict-aliasing", "-w", "-o"];
+    let output = Command::new(compiler).args(flags).arg(&program).arg(&file).output().expect("the compiler runs");
+    assert!(output.status.success(), "{}\n{source}", String::from_utf8_lossy(&output.stderr));
+    let given = std::fs::File::open(&given).expect("the input is there");
+    let output = Command::new(&program).stdin(given).output().expect("the program runs");
+    assert!(output.status.success(), "{name}: {} {}", output.status, String::from_utf8_lossy(&output.stderr));
+    std::fs::remove_dir_all(&folder).expect("the folder is removed");
+    Some(output.stdout)
+}
+
+/// A pointer to bytes that is taken for one to anything.
+pub(super) const ANY: &str = "struct Any { unsigned char *p; template <typename T> operator T *() const { return reinterpret_cast<T *>(p); } };\n";
+
+/// Runs a text over buffers, the read ones of which are given; what becomes of the others. `None` without a compiler.
+fn run(text: &CudaText, buffers: &[Buffer], given: &[Vec<u8>], name: &str) -> Option<Vec<Vec<u8>>> {
     let own = |line: &&str| !line.starts_with("typedef") && !line.contains("asm(\"");
     let body: Vec<&str> = text.source.lines().filter(own).collect();
     let bytes = |buffer: &Buffer| buffer.len * buffer.dtype.size();
@@ -88,21 +108,9 @@ fn run(text: &CudaText, buffers: &[Buffer], given: &[Vec<u8>], name: &str) -> Op
         main.push_str(&format!("fwrite(b{index}, 1, {}, stdout);\n", bytes(buffer)));
     }
     main.push_str("return 0; }\n");
-    let any = "struct Any { unsigned char *p; template <typename T> operator T *() const { return reinterpret_cast<T *>(p); } };\n";
-    let source = format!("{SHIM}{any}{}\n{main}", body.join("\n"));
-    let folder = std::env::temp_dir().join(format!("kiln-host-{}-{name}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a folder for what is compiled");
-    let (file, program, input) = (folder.join("text.cpp"), folder.join("text"), folder.join("input"));
-    std::fs::write(&file, &source).expect("the text is written");
-    std::fs::write(&input, given.concat()).expect("the input is written");
-    let flags = ["-O1", "-std=c++17", "-ffp-contract=off", "-fno-strict-aliasing", "-w", "-o"];
-    let output = Command::new(compiler).args(flags).arg(&program).arg(&file).output().expect("the compiler runs");
-    assert!(output.status.success(), "{}\n{source}", String::from_utf8_lossy(&output.stderr));
-    let input = std::fs::File::open(&input).expect("the input is there");
-    let output = Command::new(&program).stdin(input).output().expect("the program runs");
-    assert!(output.status.success(), "{name}: {}", output.status);
-    std::fs::remove_dir_all(&folder).expect("the folder is removed");
-    let mut rest = &output.stdout[..];
+    let source = format!("{SHIM}{ANY}{}\n{main}", body.join("\n"));
+    let output = executed(&source, &given.concat(), name)?;
+    let mut rest = &output[..];
     let results = buffers[given.len()..].iter().map(|buffer| {
         let (own, after) = rest.split_at(bytes(buffer));
         rest = after;
@@ -151,7 +159,7 @@ fn specials(dtype: DType) -> Vec<Literal> {
     .to_vec()
 }
 
-fn bytes(all: &[Literal]) -> Vec<u8> {
+pub(super) fn bytes(all: &[Literal]) -> Vec<u8> {
     all.iter()
         .flat_map(|value| {
             let (bytes, size) = value.to_le_bytes();
@@ -160,7 +168,7 @@ fn bytes(all: &[Literal]) -> Vec<u8> {
         .collect()
 }
 
-fn element(data: &[u8], dtype: DType, index: usize) -> Literal {
+pub(super) fn element(data: &[u8], dtype: DType, index: usize) -> Literal {
     let size = dtype.size();
     let mut bits = [0; 8];
     bits[..size].copy_from_slice(&data[index * size..(index + 1) * size]);

@@ -1,5 +1,6 @@
 //! Texts are CUDA C++ that NVRTC compiles for old and new devices, compute what the table of ops says, and read as they should.
 
+mod attention;
 mod forms;
 mod host;
 mod nvrtc;

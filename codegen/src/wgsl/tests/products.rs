@@ -17,7 +17,7 @@ fn loaded(result: u32, dtype: DType, buffer: u32, strides: &[i64]) -> MatrixOper
 }
 
 /// A register taken as it is, but for a cast.
-fn cast(result: u32, dtype: DType, from: Reg) -> MatrixOperand {
+pub(crate) fn cast(result: u32, dtype: DType, from: Reg) -> MatrixOperand {
     let instructions = vec![Instruction { result: Reg(result), dtype, operation: Operation::Cast(from) }];
     MatrixOperand { block: Block { instructions, stores: Vec::new() }, value: Reg(result) }
 }
@@ -183,13 +183,14 @@ fn a_matrix_times_a_vector_reads_as_one_would_write_it() {
 
 /// In which direction, and which gradients.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Pass {
+pub(crate) enum Pass {
     Forward,
     Gradients,
     GradientOfValues,
 }
 
-fn attention(dtype: DType, [queries, keys, depth, width]: [usize; 4], pass: Pass) -> AttentionKernel {
+/// Attention over a batch of 2, with nothing between products and the softmax but casts.
+pub(crate) fn attention(dtype: DType, [queries, keys, depth, width]: [usize; 4], pass: Pass) -> AttentionKernel {
     let softmax = dtype.accumulator();
     let matrix = |rows: usize, columns: usize| [(rows * columns) as i64, columns as i64, 1];
     let input = |rows: usize, columns: usize| buffer(dtype, 2 * rows * columns, Access::Read);

@@ -13,7 +13,7 @@ mod rows;
 mod seen;
 
 use kiln_ir::DType;
-use kiln_ir::kernel::{AttentionKernel, AttentionPass, AttentionResult, MatrixOperand};
+use kiln_ir::kernel::{AttentionKernel, AttentionPass, AttentionResult, KeyLimit, LimitFill, MatrixOperand};
 use rayon::prelude::*;
 use smallvec::SmallVec;
 
@@ -25,7 +25,7 @@ use super::scratch::Pool;
 use backward::Backward;
 use output::Output;
 use rows::{Band, Scratch};
-use seen::{Fill, Limit, largest};
+use seen::largest;
 
 /// A prepared attention kernel.
 pub(super) struct Attention {
@@ -44,7 +44,7 @@ pub(super) struct Attention {
     key: Operand,
     value: Operand,
     scratch: Scratch,
-    limit: Option<Limit>,
+    limit: Option<KeyLimit>,
     bands: Vec<Rows>,
     pass: Pass,
     pool: Pool,
@@ -60,12 +60,12 @@ struct Rows {
 }
 
 impl Rows {
-    fn new(kernel: &AttentionKernel, band: Band, scratch: &Scratch, limit: Option<Limit>) -> Rows {
+    fn new(kernel: &AttentionKernel, band: Band, scratch: &Scratch, limit: Option<KeyLimit>) -> Rows {
         let all = rows::rows(kernel, band, scratch, kernel.keys);
         let Some(limit) = limit else { return Rows { band, all, seen: Vec::new() } };
         let first = |block: usize| band.first + block * band.rows;
         let mut keys: Vec<usize> =
-            (0..band.blocks).map(|block| limit.seen(first(block), first(block) + band.rows)).collect();
+            (0..band.blocks).map(|block| seen::seen(&limit, first(block), first(block) + band.rows)).collect();
         keys.sort_unstable();
         keys.dedup();
         let unmasked = limit.without(kernel);
@@ -124,7 +124,7 @@ impl Attention {
         };
         let scratch = Scratch::of(kernel);
         let bands = Band::of(kernel, &scratch);
-        let limit = Limit::of(kernel);
+        let limit = seen::limit(kernel);
         // What every block multiplies by its columns is turned round once.
         let blocks: usize = bands.iter().map(|band| band.blocks).sum();
         let across = if blocks > 1 { Layout::Across } else { Layout::AsItLies };
@@ -208,7 +208,7 @@ impl Attention {
     fn keys_of(&self, given: Given<'_>, task: Task) -> usize {
         let first = self.first_row(task);
         match (given.keys, self.limit) {
-            (Keys::Seen, Some(limit)) => limit.seen(first, first + self.bands[task.band].band.rows),
+            (Keys::Seen, Some(limit)) => seen::seen(&limit, first, first + self.bands[task.band].band.rows),
             (Keys::All, _) | (Keys::Seen, None) => self.keys,
         }
     }
@@ -284,7 +284,7 @@ impl Attention {
             let bound: SmallVec<[RawBuffer; 16]> = own.chain(matrices).copied().collect();
             match (given.keys, self.limit) {
                 (Keys::Seen, Some(limit)) => {
-                    if limit.fill == Fill::Scores {
+                    if limit.fill == LimitFill::Scores {
                         for row in 0..rows.band.rows {
                             let masked = limit.masked_from(self.first_row(task) + row).min(keys)..keys;
                             scores.rows_after(row, self.scores).fill_lowest(masked, self.scores);

@@ -184,7 +184,7 @@ impl<'a> Code<'a> {
         let mut names = vec![(stands_for, given)];
         for mut instruction in self.own(&made.block).instructions {
             let named = |reg: Reg| names.iter().rev().find(|(own, _)| *own == reg).map_or(reg, |(_, new)| *new);
-            rename(&mut instruction.operation, &named);
+            instruction.operation.rename(&named);
             let result = self.fresh();
             names.push((instruction.result, result));
             block.instructions.push(Instruction { result, ..instruction });
@@ -273,20 +273,5 @@ impl<'a> Code<'a> {
     fn fold(&self, block: &mut Block, kind: ReduceKind, value: Reg, result: Reg) -> Stage {
         let (dtype, accumulate) = (self.kernel.softmax, self.kernel.softmax.accumulator());
         Stage::Fold { block: std::mem::take(block), folds: vec![Fold { kind, value, accumulate, result, dtype }] }
-    }
-}
-
-/// Gives the registers that an operation reads other names.
-pub(super) fn rename(operation: &mut Operation, named: &dyn Fn(Reg) -> Reg) {
-    match operation {
-        Operation::Literal(_) | Operation::Index(_) | Operation::Within(_) => {}
-        Operation::Load { address, .. } => address.computed.iter_mut().for_each(|(reg, _)| *reg = named(*reg)),
-        Operation::Scalar(_, operands) => operands.iter_mut().for_each(|reg| *reg = named(*reg)),
-        Operation::Fma(a, b, c) => [a, b, c].into_iter().for_each(|reg| *reg = named(*reg)),
-        Operation::Cast(operand) | Operation::Bitcast(operand) => *operand = named(*operand),
-        Operation::Select { condition, then, otherwise } => {
-            [condition, then, otherwise].into_iter().for_each(|reg| *reg = named(*reg));
-        }
-        Operation::Random { key, index, .. } => key.iter_mut().chain([index]).for_each(|reg| *reg = named(*reg)),
     }
 }
