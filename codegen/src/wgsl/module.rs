@@ -163,18 +163,19 @@ impl<'a> Module<'a> {
     }
 }
 
-/// Workgroups along each axis of a dispatch of `count`: along the first as far as the target allows, then along the second.
+/// Workgroups along each axis of a dispatch of `count`: along the first where the target allows so many, else evenly along two, so that next to
+/// none has nothing to do.
 ///
 /// Errors: K0603 where there are more than the target can count in two axes, or than an `i32` can.
 pub(super) fn spread(count: u64, target: &GpuTarget) -> Result<[u32; 3], Diagnostic> {
     let most = u64::from(target.workgroups);
-    let x = count.min(most);
-    let y = count.div_ceil(x.max(1));
+    let y = count.div_ceil(most);
+    let x = count.div_ceil(y.max(1));
     if y > most || count > i32::MAX as u64 {
         return Err(Diagnostic::new(Code::K0603, format!("a kernel needs {count} workgroups"))
             .label(format!("this GPU takes {most} along each axis")));
     }
-    Ok([x as u32, if count == 0 { 0 } else { y as u32 }, 1])
+    Ok([x as u32, y as u32, 1])
 }
 
 /// Scratch memory of a program, as it is asked for.
