@@ -1,7 +1,8 @@
 //! Accumulators of reductions: what they start from, how they take a value, how invocations combine theirs.
 //!
 //! Arg reductions accumulate a key, an integer in the order of the values with NaN above all and equal zeros, and the index that it stands at:
-//! the largest key wins, and of equal ones the lowest index, in whatever order they come.
+//! the largest key wins, and of equal ones the lowest index, in whatever order they come. The largest and the smallest `f32` are found among
+//! integers in the order of the values as well, which take one instruction to compare where floats with NaN and signed zeros take ten.
 
 use kiln_ir::kernel::Fold;
 use kiln_ir::{DType, Diagnostic, Literal, ReduceKind, ScalarOp};
@@ -31,6 +32,8 @@ pub(super) struct Accumulator {
     accumulate: DType,
     /// The function that makes keys.
     key: Option<&'static str>,
+    /// The function that makes integers in the order of the values, where those are what is accumulated.
+    order: Option<&'static str>,
     /// Of how many neighbours it has values.
     pub(super) width: u32,
 }
@@ -49,6 +52,10 @@ impl Accumulator {
         held.check(module.target)?;
         let name = format!("{prefix}{}", fold.result.0);
         let (kind, accumulate) = (fold.kind, fold.accumulate);
+        if let Some((order, start)) = order(kind, held) {
+            let numbers = vec![Number { name, held: Held::I32, start: start.to_owned() }];
+            return Ok(Accumulator { numbers, kind, accumulate, key: None, order: Some(order), width });
+        }
         let start = match kind {
             ReduceKind::Sum => Literal::zero(accumulate),
             ReduceKind::Prod => Literal::one(accumulate),
@@ -61,11 +68,12 @@ impl Accumulator {
                 let start = number(module, start, held);
                 let at = Number { name: format!("{name}_at"), held: Held::I32, start: format!("{}", i32::MAX) };
                 let numbers = vec![Number { name, held, start }, at];
-                return Ok(Accumulator { numbers, kind, accumulate, key: Some(key), width });
+                return Ok(Accumulator { numbers, kind, accumulate, key: Some(key), order: None, width });
             }
         };
         let start = number(module, start, held);
-        Ok(Accumulator { numbers: vec![Number { name, held, start }], kind, accumulate, key: None, width })
+        let numbers = vec![Number { name, held, start }];
+        Ok(Accumulator { numbers, kind, accumulate, key: None, order: None, width })
     }
 
     /// Whether its rounding depends on how many values it has taken.
@@ -106,8 +114,9 @@ impl Accumulator {
         index: &Value,
     ) -> Result<Vec<Value>, Diagnostic> {
         let Some(key) = self.key else {
-            let held = self.numbers[0].held;
-            return Ok(vec![scalar::cast(module, value, self.accumulate, held)?]);
+            let value = scalar::cast(module, value, self.accumulate, Held::of(self.accumulate))?;
+            let ordered = self.order.map(|order| scalar::call(module, order, &[&value], Held::I32));
+            return Ok(vec![ordered.unwrap_or(value)]);
         };
         let held = Held::of(self.accumulate);
         let value = value.held_as(if value.dtype == DType::I64 { held } else { value.held });
@@ -143,9 +152,10 @@ impl Accumulator {
         }
         let op = if self.kind == ReduceKind::Max { ScalarOp::Max } else { ScalarOp::Min };
         let held = self.numbers[0].held;
-        let mine = Value::new(name.as_str(), held, self.width).of(self.accumulate);
-        let other = Value::new(value, held, self.width).of(self.accumulate);
-        let result = scalar::apply(module, op, &[mine, other], self.accumulate, held)?;
+        let dtype = if self.order.is_some() { DType::I32 } else { self.accumulate };
+        let mine = Value::new(name.as_str(), held, self.width).of(dtype);
+        let other = Value::new(value, held, self.width).of(dtype);
+        let result = scalar::apply(module, op, &[mine, other], dtype, held)?;
         w.line(format!("{name} = {};", result.text));
         Ok(())
     }
@@ -184,7 +194,10 @@ impl Accumulator {
             return scalar::cast(module, &at, fold.dtype, held);
         }
         let number = &self.numbers[0];
-        let whole = Value::new(number.name.as_str(), number.held, self.width);
+        let mut whole = Value::new(number.name.as_str(), number.held, self.width);
+        if self.order.is_some() {
+            whole = scalar::call(module, "float_of_order", &[&whole], Held::F32);
+        }
         // Sums and products of narrow integers have been taken in 32 bits.
         let value = match self.accumulate {
             DType::I8 | DType::U8 => scalar::narrow(module, whole, self.accumulate),
@@ -194,6 +207,23 @@ impl Accumulator {
         };
         let from = Value { dtype: self.accumulate, ..value };
         scalar::cast(module, &from, fold.dtype, held)
+    }
+}
+
+/// The function that makes an integer of a value in the order of a fold, and the integer of what no value is below or above.
+fn order(kind: ReduceKind, held: Held) -> Option<(&'static str, &'static str)> {
+    match (kind, held) {
+        (ReduceKind::Max, Held::F32) => Some(("order_max_f32", "-2139095041i")),
+        (ReduceKind::Min, Held::F32) => Some(("order_min_f32", "2139095040i")),
+        (
+            ReduceKind::Sum
+            | ReduceKind::Prod
+            | ReduceKind::Max
+            | ReduceKind::Min
+            | ReduceKind::ArgMax
+            | ReduceKind::ArgMin,
+            Held::F32 | Held::F64 | Held::I32 | Held::U32 | Held::I64 | Held::Bool,
+        ) => None,
     }
 }
 

@@ -1,9 +1,42 @@
+//! Integers in the order of floats, for the largest and the smallest of them: NaN stands at the end that is looked for, -0 below +0.
+//!
 //! Keys of arg reductions: integers in the order of the values. The key of NaN is above all, zeros have one key; for the smallest, the order is
 //! reversed.
 
 use super::Function;
 
 pub(super) const TABLE: &[Function] = &[
+    Function {
+        name: "order_max_f32",
+        calls: &[],
+        text: "
+fn order_max_f32(x: f32) -> i32 {
+    let bits = bitcast<i32>(x);
+    let size = bits & 0x7fffffffi;
+    return select(bits ^ ((bits >> 31u) & 0x7fffffffi), size, size > 0x7f800000i);
+}
+",
+    },
+    Function {
+        name: "order_min_f32",
+        calls: &[],
+        text: "
+fn order_min_f32(x: f32) -> i32 {
+    let bits = bitcast<i32>(x);
+    let size = bits & 0x7fffffffi;
+    return select(bits ^ ((bits >> 31u) & 0x7fffffffi), ~size, size > 0x7f800000i);
+}
+",
+    },
+    Function {
+        name: "float_of_order",
+        calls: &[],
+        text: "
+fn float_of_order(order: i32) -> f32 {
+    return bitcast<f32>(order ^ ((order >> 31u) & 0x7fffffffi));
+}
+",
+    },
     Function {
         name: "key_max_f32",
         calls: &[],
