@@ -17,6 +17,8 @@ pub struct GpuTarget {
     pub f64: Support,
     /// 64-bit integers.
     pub i64: Support,
+    /// A product and a sum that are rounded once (`fma`), where the device was seen to keep to that.
+    pub fma: Support,
     /// Lanes of a subgroup, at least and at most, where its lanes can exchange values directly.
     pub subgroup: Option<(u32, u32)>,
     /// Storage buffers bound to one dispatch.
@@ -62,6 +64,7 @@ impl GpuTarget {
         f16: Support::Missing,
         f64: Support::Missing,
         i64: Support::Missing,
+        fma: Support::Missing,
         subgroup: None,
         bindings: 8,
         binding_bytes: 128 << 20,
@@ -77,6 +80,7 @@ impl GpuTarget {
         f16: Support::Present,
         f64: Support::Present,
         i64: Support::Present,
+        fma: Support::Present,
         subgroup: Some((32, 32)),
         bindings: 4000,
         binding_bytes: 1 << 40,

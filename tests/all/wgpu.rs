@@ -94,3 +94,40 @@ fn a_step_may_compute_a_part_of_itself_on_the_cpu() {
         (0..3).map(|_| step.call(&mut w, Array::new(&device, [1.0f32; 3]).unwrap()).unwrap().item().unwrap()).collect();
     assert_eq!(losses, [14.0, 3.5, 0.875]);
 }
+
+/// Quotients on the device, whichever way it comes by them, beside those of IEEE 754.
+#[track_caller]
+fn check_quotients(device: &Device, pairs: &[(f32, f32)]) {
+    let (x, y): (Vec<f32>, Vec<f32>) = pairs.iter().copied().unzip();
+    let divide = kiln::jit(device, |(x, y): (Tensor, Tensor)| x / y);
+    let shape = [x.len()];
+    let (of, by) = (Array::from_slice(device, &x, shape).unwrap(), Array::from_slice(device, &y, shape).unwrap());
+    let found = divide.call((&of, &by)).unwrap().to_vec::<f32>().unwrap();
+    for ((x, y), found) in pairs.iter().zip(found) {
+        assert_eq!(found.to_bits(), (x / y).to_bits(), "{x:e} / {y:e} is {:e}, not {found:e}", x / y);
+    }
+}
+
+#[test]
+fn quotients_are_rounded_as_ieee_754_asks_with_every_device_limit() {
+    let browser =
+        kiln_runtime::WgpuOptions { limits: kiln_runtime::WgpuLimits::WebGpu, ..kiln_runtime::WgpuOptions::default() };
+    let mut word = 1u64;
+    let mut next = || {
+        word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (word >> 32) as u32
+    };
+    // Exponents over most of their range, quotients among the normal numbers.
+    let mut number = || f32::from_bits((next() & 0x807f_ffff) | ((77 + next() % 100) << 23));
+    let mut pairs: Vec<(f32, f32)> = (0..1 << 18).map(|_| (number(), number())).collect();
+    // Divisors with all bits set or nearly so, by powers of two and by others.
+    for all_bits in [0x3fff_ffff, 0x3fff_fffe, 0x3fff_fffd, 0x407f_ffff, 0xbfff_ffff, 0x3f80_0001] {
+        pairs.extend([1.0, 2.0, -0.5, 1.666_666_4, 0.0, -0.0, 3.0].map(|x| (x, f32::from_bits(all_bits))));
+    }
+    pairs.resize(pairs.len().next_multiple_of(4), (1.0, 3.0));
+    for device in [gpu(), Device::wgpu_with(browser).unwrap()] {
+        check_quotients(&device, &pairs);
+        // One at a time, not four.
+        check_quotients(&device, &pairs[..1001]);
+    }
+}

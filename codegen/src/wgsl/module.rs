@@ -44,7 +44,7 @@ impl<'a> Module<'a> {
         let bound = buffers.iter().enumerate().map(|(index, buffer)| Bound::new(index, buffer, target));
         Ok(Module {
             target,
-            functions: Functions::default(),
+            functions: Functions::new(target.fma),
             bound: bound.collect::<Result<_, _>>()?,
             lens: buffers.iter().map(|buffer| buffer.len).collect(),
             part: None,

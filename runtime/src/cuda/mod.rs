@@ -245,6 +245,7 @@ fn target(context: &CudaContext) -> Result<GpuTarget, DriverError> {
         f16: Support::Present,
         f64: Support::Present,
         i64: Support::Present,
+        fma: Support::Present,
         subgroup: Some((32, 32)),
         // Parameters of a kernel are at most 4 KiB of pointers on every device.
         bindings: 500,

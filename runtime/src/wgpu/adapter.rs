@@ -165,6 +165,8 @@ fn offered(adapter: &wgpu::Adapter, limits: WgpuLimits) -> Offered {
                 f16: support(Features::SHADER_F16),
                 f64: support(Features::SHADER_F64),
                 i64: support(Features::SHADER_INT64),
+                // A probe finds that out.
+                fma: Support::Missing,
                 subgroup,
                 bindings: limits.max_storage_buffers_per_shader_stage.min(limits.max_bindings_per_bind_group),
                 binding_bytes: limits.max_storage_buffer_binding_size,

@@ -1,6 +1,7 @@
 //! GPUs through wgpu: Vulkan, Metal, DX12, and WebGPU in a browser.
 //!
 //! - `adapter`: which hardware there is, which of it is taken, what it offers;
+//! - `probe`: what it does where WGSL leaves that open;
 //! - `storage`: memory of tensors, from a pool of whole buffers;
 //! - `pipeline`: texts compiled once, layouts and bind groups kept;
 //! - `times`: how long each step of a run took, by timestamps.
@@ -10,6 +11,7 @@
 
 mod adapter;
 mod pipeline;
+mod probe;
 mod storage;
 mod times;
 
@@ -76,7 +78,7 @@ impl Gpu {
             wgpu::DeviceLostReason::Unknown => told.fail(format!("the device is lost: {message}")),
         });
         let pipelines = Pipelines::new(&opened.device, &opened.adapter);
-        Ok(Gpu {
+        let mut gpu = Gpu {
             pool: Pool::with_limit(isize::MAX as usize),
             pipelines,
             device: opened.device,
@@ -85,7 +87,11 @@ impl Gpu {
             target: opened.target,
             options,
             health,
-        })
+        };
+        if gpu.options.limits == WgpuLimits::Device {
+            gpu.target.fma = probe::fma(&gpu).await;
+        }
+        Ok(gpu)
     }
 
     /// The hardware.

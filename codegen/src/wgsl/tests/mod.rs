@@ -18,6 +18,7 @@ pub(crate) const FULL: GpuTarget = GpuTarget {
     f16: Support::Present,
     f64: Support::Present,
     i64: Support::Present,
+    fma: Support::Present,
     subgroup: Some((32, 32)),
     bindings: 64,
     ..GpuTarget::WEBGPU
