@@ -6,13 +6,14 @@
 
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kiln_capture::{Baked, CaptureDevice, CapturedGraph, Notice, Scope, Tensor};
 use kiln_ir::tree::{Hole, Structure, Tree, With};
 use kiln_ir::{Backend, Code, CustomOps, Diagnostic, Graph, Loc, Result as IrResult, TensorType};
 use kiln_passes::{Options, Policy};
 use kiln_runtime::{Array, Device, Executable};
+use web_time::Instant;
 
 use crate::Result;
 use crate::cache::{Cache, Signature, qualified};

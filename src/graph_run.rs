@@ -1,10 +1,9 @@
 //! Running a graph that came from a text, with host data by name: what `kiln run` does.
 
-use std::time::Instant;
-
 use kiln_ir::{Backend, Code, Diagnostic, Diagnostics, Graph, HostData};
 use kiln_passes::{Options, compile};
 use kiln_runtime::{Argument, Array, Device, Executable};
+use web_time::Instant;
 
 use crate::compiled::executable;
 use crate::{Error, Report};

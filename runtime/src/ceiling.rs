@@ -1,10 +1,11 @@
 //! What a device can do at best, measured: the speed of a copy and of a matrix product. Kernels are held to these.
 
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use gemm::Parallelism;
 use rayon::prelude::*;
+use web_time::Instant;
 
 /// The best that a device does.
 #[derive(Clone, Copy, Debug, PartialEq)]

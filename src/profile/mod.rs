@@ -14,12 +14,13 @@ mod trace;
 
 use std::fmt;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kiln_ir::plan::Step;
 use kiln_ir::{Diagnostics, HostData};
 use kiln_runtime::{Argument, Array, Ceilings, Executable, IntoArray};
 use serde_json::{Value, json};
+use web_time::Instant;
 
 use crate::graph_file::unwritable;
 use crate::report::count;

@@ -13,6 +13,7 @@ use kiln_ir::gpu::GpuMemory;
 use kiln_ir::kernel::Access;
 use kiln_ir::plan::{Launch, Plan, PlanBuffer, Step};
 use kiln_ir::{Backend, Code, CustomOps, Diagnostic, Result};
+use web_time::Instant;
 
 use super::host;
 use super::layout::{Home, Program, Ready};

@@ -4,12 +4,13 @@
 //! CPU waits for it.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kiln_ir::gpu::{Dispatch, GpuMemory, GpuProgram};
 use kiln_ir::kernel::Kernel;
 use kiln_ir::plan::{Launch, Plan, PlanBuffer, Step};
 use kiln_ir::{Backend, Code, CustomOps, Diagnostic, Result};
+use web_time::Instant;
 
 use super::host;
 use super::layout::{Home, Program, Ready};

@@ -5,11 +5,12 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kiln_ir::kernel::Access;
 use kiln_ir::plan::{BufferId, Plan, PlanBuffer, Source, Step};
 use kiln_ir::{Backend, CustomOps, Diagnostic, Result};
+use web_time::Instant;
 
 use super::check::check;
 #[cfg(feature = "cuda")]
