@@ -30,4 +30,4 @@ pub use element::Element;
 pub use executor::{Argument, Executable, Programs, RunError, RunStatistics};
 pub use pool::PoolStatistics;
 #[cfg(feature = "wgpu")]
-pub use wgpu::{Adapter, WgpuLimits, WgpuOptions};
+pub use wgpu::{Adapter, WgpuLimits, WgpuOpening, WgpuOptions};

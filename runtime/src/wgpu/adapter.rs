@@ -12,6 +12,19 @@ pub struct WgpuOptions {
     pub ordinal: usize,
     /// Which limits and features kernels may use.
     pub limits: WgpuLimits,
+    /// Whether a device that is open with the same options will do.
+    pub opening: WgpuOpening,
+}
+
+/// Whether opening a device may give one that is open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum WgpuOpening {
+    /// What is open with the same options is given again, so that all arrays of a process meet in its kernels.
+    #[default]
+    Shared,
+    /// A device of one's own, with its own queue and memory: what others hand over or wait for does not hold it up. Its arrays meet those of
+    /// no other opening.
+    Own,
 }
 
 /// Which limits and features of a device kernels may use.

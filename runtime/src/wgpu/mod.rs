@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use kiln_ir::Diagnostic;
 use kiln_ir::gpu::GpuTarget;
 
-pub use adapter::{Adapter, WgpuLimits, WgpuOptions};
+pub use adapter::{Adapter, WgpuLimits, WgpuOpening, WgpuOptions};
 pub(crate) use pipeline::{Groups, Pipeline, Trust};
 pub(crate) use storage::{GpuStorage, write_words};
 pub(crate) use times::Timer;
@@ -41,12 +41,12 @@ pub(crate) struct Gpu {
     pub(crate) health: Arc<Health>,
 }
 
-/// The devices that are open. Opening one again gives the same as long as somebody holds it: buffers of two openings cannot meet in a kernel,
+/// The devices that are open and shared. Opening one again gives the same as long as somebody holds it: buffers of two openings cannot meet in a kernel,
 /// although they lie on the same hardware.
 static OPEN: Mutex<Vec<Weak<Gpu>>> = Mutex::new(Vec::new());
 
 impl Gpu {
-    /// Opens a device, or gives the one that is open with these options.
+    /// Opens a device, or gives the one that is open with these options where that may be shared.
     ///
     /// Errors: K0708 where there is no such adapter, K0702 where it does not open.
     pub(crate) async fn open(options: WgpuOptions) -> Result<Arc<Gpu>, Diagnostic> {
@@ -55,6 +55,9 @@ impl Gpu {
             open.retain(|gpu| gpu.strong_count() > 0);
             open.iter().filter_map(Weak::upgrade).find(|gpu| gpu.options == options && !gpu.health.is_broken())
         };
+        if options.opening == WgpuOpening::Own {
+            return Ok(Arc::new(Gpu::new(options).await?));
+        }
         if let Some(gpu) = find() {
             return Ok(gpu);
         }

@@ -175,7 +175,10 @@ impl Pipelines {
         }
         let (Some(cache), Some(file)) = (&self.cache, &self.file) else { return };
         let Some(data) = cache.get_data() else { return };
-        let own = file.with_extension(format!("{}", std::process::id()));
+        // Devices of one process may save at once.
+        static SAVED: AtomicUsize = AtomicUsize::new(0);
+        let turn = SAVED.fetch_add(1, Ordering::Relaxed);
+        let own = file.with_extension(format!("{}-{turn}", std::process::id()));
         let written = file
             .parent()
             .map_or(Ok(()), std::fs::create_dir_all)
