@@ -12,7 +12,8 @@ use web_time::Instant;
 pub struct Ceilings {
     /// Bytes that a copy between buffers larger than the caches reads and writes in a second.
     pub bytes_per_second: f64,
-    /// Floating-point operations of a matrix product in a second: of `f32` on a CPU, of `bf16` on a GPU.
+    /// Floating-point operations in a second: of a matrix product, of `f32` on a CPU and of `bf16` on CUDA; on wgpu of multiplications and additions
+    /// of `f32` between registers.
     pub flops_per_second: f64,
 }
 
@@ -32,7 +33,7 @@ impl Ceilings {
 }
 
 /// The shortest time of a few tries, in seconds; the first one, which touches fresh pages, is not among them.
-fn best(mut work: impl FnMut()) -> f64 {
+pub(crate) fn best(mut work: impl FnMut()) -> f64 {
     work();
     let time = |_| {
         let begun = Instant::now();

@@ -216,16 +216,15 @@ impl Device {
         }
     }
 
-    /// How fast it copies and multiplies at best. Measured at the first call of the process, which takes about a tenth of a second; `None` for
-    /// the reference interpreter, which is not meant to be fast, for devices of wgpu, and where a GPU has no memory left to measure it with.
+    /// How fast it copies and multiplies at best. Measured at the first call, which takes about a tenth of a second; `None` for the reference
+    /// interpreter, which is not meant to be fast, in a browser, and where a GPU has no memory left to measure it with.
     pub fn ceilings(&self) -> Option<Ceilings> {
-        #[cfg(feature = "cuda")]
-        if let Home::Cuda(cuda) = &self.0.home {
-            return cuda.ceilings();
-        }
-        match self.backend() {
-            Backend::Cpu => Some(Ceilings::of_cpu()),
-            Backend::NdArray | Backend::Wgpu | Backend::Cuda => None,
+        match &self.0.home {
+            Home::Host { .. } => (self.backend() == Backend::Cpu).then(Ceilings::of_cpu),
+            #[cfg(feature = "wgpu")]
+            Home::Wgpu(gpu) => gpu.ceilings(),
+            #[cfg(feature = "cuda")]
+            Home::Cuda(cuda) => cuda.ceilings(),
         }
     }
 

@@ -2,6 +2,7 @@
 //!
 //! - `adapter`: which hardware there is, which of it is taken, what it offers;
 //! - `probe`: what it does where WGSL leaves that open;
+//! - `ceiling`: how fast it copies and computes at best;
 //! - `storage`: memory of tensors, from a pool of whole buffers;
 //! - `pipeline`: texts compiled once, layouts and bind groups kept;
 //! - `times`: how long each step of a run took, by timestamps.
@@ -10,12 +11,14 @@
 //! browser, where nobody may wait, their `async` forms are to be awaited. Nothing here needs threads or files.
 
 mod adapter;
+#[cfg(not(target_arch = "wasm32"))]
+mod ceiling;
 mod pipeline;
 mod probe;
 mod storage;
 mod times;
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use kiln_ir::Diagnostic;
 use kiln_ir::gpu::GpuTarget;
@@ -25,6 +28,7 @@ pub(crate) use pipeline::{Groups, Pipeline, Trust};
 pub(crate) use storage::{GpuStorage, write_words};
 pub(crate) use times::Timer;
 
+use crate::ceiling::Ceilings;
 use crate::fault::Health;
 use crate::pool::Pool;
 use pipeline::Pipelines;
@@ -39,6 +43,7 @@ pub(crate) struct Gpu {
     options: WgpuOptions,
     target: GpuTarget,
     pub(crate) health: Arc<Health>,
+    ceilings: OnceLock<Option<Ceilings>>,
 }
 
 /// The devices that are open and shared. Opening one again gives the same as long as somebody holds it: buffers of two openings cannot meet in a kernel,
@@ -50,14 +55,14 @@ impl Gpu {
     ///
     /// Errors: K0708 where there is no such adapter, K0702 where it does not open.
     pub(crate) async fn open(options: WgpuOptions) -> Result<Arc<Gpu>, Diagnostic> {
+        if options.opening == WgpuOpening::Own {
+            return Ok(Arc::new(Gpu::new(options).await?));
+        }
         let find = || {
             let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
             open.retain(|gpu| gpu.strong_count() > 0);
             open.iter().filter_map(Weak::upgrade).find(|gpu| gpu.options == options && !gpu.health.is_broken())
         };
-        if options.opening == WgpuOpening::Own {
-            return Ok(Arc::new(Gpu::new(options).await?));
-        }
         if let Some(gpu) = find() {
             return Ok(gpu);
         }
@@ -90,6 +95,7 @@ impl Gpu {
             target: opened.target,
             options,
             health,
+            ceilings: OnceLock::new(),
         };
         if gpu.options.limits == WgpuLimits::Device {
             gpu.target.fma = probe::fma(&gpu).await;
@@ -105,6 +111,14 @@ impl Gpu {
     /// What kernels may use of it.
     pub(crate) fn target(&self) -> &GpuTarget {
         &self.target
+    }
+
+    /// What it does at best, measured at the first call. A page in a browser cannot wait for that.
+    pub(crate) fn ceilings(&self) -> Option<Ceilings> {
+        #[cfg(not(target_arch = "wasm32"))]
+        return *self.ceilings.get_or_init(|| ceiling::measured(self));
+        #[cfg(target_arch = "wasm32")]
+        *self.ceilings.get_or_init(|| None)
     }
 
     pub(crate) fn encoder(&self, label: &str) -> wgpu::CommandEncoder {
