@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use kiln_codegen::{check_wgsl, wgsl};
-use kiln_ir::gpu::{Binding, Dispatch, GpuMemory, GpuProgram, GpuTarget};
+use kiln_ir::gpu::{Binding, Dispatch, GpuMemory, GpuProgram, GpuTarget, shared_scratch};
 use kiln_ir::kernel::{CustomKernel, CustomTensor, Kernel};
 use kiln_ir::plan::{Launch, Plan};
 use kiln_ir::{Backend, CustomOps, Diagnostic, Graph, Loc, TensorType};
@@ -25,6 +25,7 @@ pub(crate) fn executable(graph: &Graph, options: &Options, device: &Device) -> R
     plan.backend = device.backend();
     let programs = programs(&plan, &options.customs, target).map_err(ours)?;
     dump::texts(&programs);
+    plan.scratch = shared_scratch(programs.iter().flatten().map(|program| &*program.scratch));
     Ok(Executable::with_programs(plan, Programs::Wgsl(&programs), &options.customs, device)
         .map_err(|errors| errors.map(ours))?)
 }

@@ -127,6 +127,18 @@ impl GpuProgram {
 
 /// One dispatch of a program.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// The scratch memory of launches that run one after the other, from that of each: bytes of buffers large enough for any of them.
+pub fn shared_scratch<'a>(launches: impl IntoIterator<Item = &'a [usize]>) -> Vec<usize> {
+    let mut shared: Vec<usize> = Vec::new();
+    for launch in launches {
+        shared.resize(shared.len().max(launch.len()), 0);
+        for (most, &bytes) in shared.iter_mut().zip(launch) {
+            *most = bytes.max(*most);
+        }
+    }
+    shared
+}
+
 pub struct Dispatch {
     /// The text, with one entry point; equal texts are compiled once.
     pub source: Arc<str>,

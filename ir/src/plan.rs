@@ -230,10 +230,12 @@ pub struct Plan {
     pub ledger: Vec<Edge>,
     /// What is computed more than once to fit a budget.
     pub recomputed: Vec<Recomputed>,
+    /// Bytes of each buffer that a GPU's launches use one after the other, each for itself. Known when the launches are printed; none before.
+    pub scratch: Vec<usize>,
 }
 
 impl Plan {
-    /// Bytes that a run takes beside its arguments: slots, constants, and results in memory of their own. A result that is written over a
+    /// Bytes that a run takes beside its arguments: slots, scratch memory, constants, and results in memory of their own. A result that is written over a
     /// donated argument takes none.
     pub fn peak_bytes(&self) -> usize {
         let lent = self.buffers.iter().filter_map(|buffer| buffer.donated_to);
@@ -267,7 +269,8 @@ impl Plan {
             Source::Output(output) => own(output),
             Source::Input(_) | Source::Slot(_) => false,
         });
-        self.slots.iter().sum::<usize>() + owned.map(|buffer| buffer.ty.num_bytes()).sum::<usize>()
+        let shared = self.slots.iter().chain(&self.scratch).sum::<usize>();
+        shared + owned.map(|buffer| buffer.ty.num_bytes()).sum::<usize>()
     }
 
     /// Where a launch runs: the backend of its buffers.

@@ -147,6 +147,7 @@ fn alone(whole: &Graph, graph: &Graph, launch: &Launch, bound: &[Bound], operand
         steps,
         ledger: Vec::new(),
         recomputed: Vec::new(),
+        scratch: Vec::new(),
     };
     (plan, arguments)
 }

@@ -360,6 +360,7 @@ impl<'a> Planner<'a> {
             steps,
             ledger: Vec::new(),
             recomputed: Vec::new(),
+            scratch: Vec::new(),
         }
     }
 }

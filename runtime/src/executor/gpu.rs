@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kiln_ir::gpu::{Dispatch, GpuMemory, GpuProgram};
+use kiln_ir::gpu::{Dispatch, GpuMemory, GpuProgram, shared_scratch};
 use kiln_ir::kernel::Kernel;
 use kiln_ir::plan::{Launch, Plan, PlanBuffer, Step};
 use kiln_ir::{Backend, Code, CustomOps, Diagnostic, Result};
@@ -86,14 +86,8 @@ impl GpuEngine {
         let sizes = plan.slots.iter().copied();
         let mut blocks: Vec<(Backend, usize)> = plan.slot_backends().into_iter().zip(sizes).collect();
         let slots = blocks.len();
-        for program in programs.iter().flatten() {
-            for (index, &bytes) in program.scratch.iter().enumerate() {
-                match blocks.get_mut(slots + index) {
-                    Some((_, block)) => *block = bytes.max(*block),
-                    None => blocks.push((plan.backend, bytes)),
-                }
-            }
-        }
+        let scratch = shared_scratch(programs.iter().flatten().map(|program| &*program.scratch));
+        blocks.extend(scratch.into_iter().map(|bytes| (plan.backend, bytes)));
         let mut kernels = host::Kernels::default();
         let mut programs = programs.iter();
         let mut steps = Vec::with_capacity(plan.steps.len());

@@ -66,6 +66,7 @@ fn plan(buffers: Vec<(Source, Option<usize>)>, results: &[u32], slots: Vec<usize
         steps,
         ledger: Vec::new(),
         recomputed: Vec::new(),
+        scratch: Vec::new(),
     }
 }
 
