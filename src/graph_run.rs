@@ -54,6 +54,7 @@ pub fn run_graph(
     report.runs = 1;
     if let Some(plan) = executable.plan() {
         report.describe_plan(plan);
+        report.describe_schedules(plan, &device);
     }
     let names = graph.outputs.iter().map(|output| output.name.to_string());
     let outputs = names

@@ -3,6 +3,8 @@
 //! A [`Kernel`](crate::kernel::Kernel) is device-free. For a GPU, `passes` choose a [`Schedule`] for it from a [`GpuTarget`]'s limits,
 //! `codegen` prints both as a [`GpuProgram`], and `runtime` runs that. Each of the three only ever sees this data.
 
+mod schedule_text;
+
 use std::sync::Arc;
 
 use crate::DType;
@@ -125,8 +127,6 @@ impl GpuProgram {
     }
 }
 
-/// One dispatch of a program.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 /// The scratch memory of launches that run one after the other, from that of each: bytes of buffers large enough for any of them.
 pub fn shared_scratch<'a>(launches: impl IntoIterator<Item = &'a [usize]>) -> Vec<usize> {
     let mut shared: Vec<usize> = Vec::new();
@@ -139,6 +139,8 @@ pub fn shared_scratch<'a>(launches: impl IntoIterator<Item = &'a [usize]>) -> Ve
     shared
 }
 
+/// One dispatch of a program.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Dispatch {
     /// The text, with one entry point; equal texts are compiled once.
     pub source: Arc<str>,

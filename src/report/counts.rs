@@ -33,7 +33,13 @@ impl Explain for Report {
 /// The plan's name is the report's; there is no cache and no capture to tell of.
 impl Explain for Executable {
     fn report(&self) -> Report {
-        Report { runs: self.statistics().runs, ..self.plan().map(Report::of_plan).unwrap_or_default() }
+        let mut report = Report { runs: self.statistics().runs, ..Report::default() };
+        if let Some(plan) = self.plan() {
+            report.name = plan.name.to_string();
+            report.describe_plan(plan);
+            report.describe_schedules(plan, self.device());
+        }
+        report
     }
 }
 

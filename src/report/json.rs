@@ -85,7 +85,7 @@ impl Report {
     }
 
     pub(crate) fn kernel(&self, index: usize, kernel: &KernelReport) -> Value {
-        json!({
+        let mut told = json!({
             "launch": index,
             "kernel": kernel.distinct,
             "form": kernel.form.name(),
@@ -93,7 +93,11 @@ impl Report {
             "read_bytes": kernel.read,
             "written_bytes": kernel.written,
             "flops": kernel.flops,
-        })
+        });
+        if let Some(schedule) = &kernel.schedule {
+            told["schedule"] = json!(schedule.to_string());
+        }
+        told
     }
 
     fn edge(&self, edge: &Edge) -> Value {

@@ -22,9 +22,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kiln_capture::{Baked, Notice, source_text};
+use kiln_ir::gpu::Schedule;
 use kiln_ir::kernel::{Form, Kernel};
 use kiln_ir::plan::{Blocked, Edge, Launch, Plan, Recomputed, Step};
-use kiln_ir::{Loc, TensorType};
+use kiln_ir::{Backend, Loc, TensorType};
+use kiln_runtime::Device;
 
 use crate::cache::CacheStatistics;
 use crate::compiled::Entry;
@@ -51,6 +53,8 @@ pub struct KernelReport {
     pub written: u64,
     /// Its floating-point operations.
     pub flops: u64,
+    /// How it is spread over the device, for kernels that Kiln prints for a GPU of wgpu.
+    pub schedule: Option<Schedule>,
 }
 
 impl KernelReport {
@@ -177,6 +181,7 @@ impl Report {
     pub(crate) fn describe<T>(&mut self, entry: &Entry<T>) {
         if let Some(plan) = entry.executable.plan() {
             self.describe_plan(plan);
+            self.describe_schedules(plan, entry.executable.device());
         }
         let statistics = entry.executable.statistics();
         self.runs = statistics.runs;
@@ -213,6 +218,17 @@ impl Report {
         self.distinct_kernels = distinct.len();
     }
 
+    /// How the launches of this plan are spread over a device. Schedules are not kept: the same kernel and device always have the same.
+    pub(crate) fn describe_schedules(&mut self, plan: &Plan, device: &Device) {
+        let Some(target) = device.target().filter(|_| device.backend() == Backend::Wgpu) else { return };
+        for (launch, kernel) in plan.launches().zip(&mut self.kernels) {
+            let is_custom = matches!(&*launch.kernel, Kernel::Custom(_));
+            if plan.backend_of(launch) == Backend::Wgpu && !is_custom {
+                kernel.schedule = kiln_passes::gpu::schedule(&launch.kernel, target).ok();
+            }
+        }
+    }
+
     /// A line as people read it: `src/model.rs:42:17`.
     fn place(&self, loc: Loc) -> String {
         match (loc, &self.text) {
@@ -240,6 +256,7 @@ fn kernel(launch: &Launch, distinct: usize) -> KernelReport {
         read: launch.bytes.read,
         written: launch.bytes.written,
         flops: launch.flops,
+        schedule: None,
     }
 }
 

@@ -7,7 +7,7 @@ use kiln_capture::Baked;
 use kiln_ir::Loc;
 use kiln_ir::plan::Edge;
 
-use super::{Report, count, size};
+use super::{KernelReport, Report, count, size};
 use crate::cache::CacheStatistics;
 
 impl fmt::Display for Report {
@@ -64,7 +64,14 @@ impl Report {
             let form = kernel.form.name();
             writeln!(f, "  {index:>3}  {form:9} {read:>10} {written:>10} {flops:>9}  {}", self.lines(&kernel.lines))?;
         }
-        copies(f, self.kernels.len())
+        copies(f, self.kernels.len())?;
+        let spread = |kernel: &KernelReport| kernel.schedule.as_ref().map(ToString::to_string);
+        let spread: Vec<(usize, String)> =
+            self.kernels.iter().enumerate().filter_map(|(index, kernel)| Some((index, spread(kernel)?))).collect();
+        if !spread.is_empty() {
+            writeln!(f, "spread over the GPU, by workgroup:")?;
+        }
+        spread.iter().try_for_each(|(index, schedule)| writeln!(f, "  {index:>3}  {schedule}"))
     }
 
     /// The ledger, values of one line and reason together.
