@@ -18,9 +18,10 @@ use crate::reproduce::reproducible;
 /// Compiles a graph for a GPU.
 pub(crate) fn executable(graph: &Graph, options: &Options, device: &Device) -> Result<Executable> {
     let Some(target) = device.target() else { return Err(kiln_runtime::unsupported(device.backend()).into()) };
-    let ours = |diagnostic| reproducible(graph, options, diagnostic);
+    let fitted = fitted(options, target);
+    let ours = |diagnostic| reproducible(graph, &fitted, diagnostic);
     gpu::check(graph, target)?;
-    let mut plan = dump::plan(graph, &fitted(options, target)).map_err(ours)?;
+    let mut plan = dump::plan(graph, &fitted).map_err(ours)?;
     // What is all on the CPU, or nowhere, runs beside this device as well.
     plan.backend = device.backend();
     let programs = programs(&plan, &options.customs, target).map_err(ours)?;

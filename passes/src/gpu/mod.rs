@@ -47,9 +47,11 @@ pub fn check(graph: &Graph, target: &GpuTarget) -> Result<(), Diagnostic> {
 
 /// How a kernel is spread over a device that offers `target`.
 ///
+/// Buffers are as large as [`Limits::gpu`](crate::Limits::gpu) allows at most: whoever makes a plan sees to that.
+///
 /// Errors: K0603 where a limit is exceeded that no schedule can keep.
 pub fn schedule(kernel: &Kernel, target: &GpuTarget) -> Result<Schedule, Diagnostic> {
-    check_limits(kernel, target)?;
+    check_bindings(kernel, target)?;
     match kernel {
         Kernel::Loop(kernel) => Ok(Schedule::Loop(loops::schedule(kernel, target))),
         Kernel::Horizontal(kernel) => Ok(Schedule::Horizontal(loops::horizontal(kernel, target))),
@@ -61,9 +63,8 @@ pub fn schedule(kernel: &Kernel, target: &GpuTarget) -> Result<Schedule, Diagnos
     }
 }
 
-/// What no schedule can change: how many buffers a kernel sees, and how large they are.
-fn check_limits(kernel: &Kernel, target: &GpuTarget) -> Result<(), Diagnostic> {
-    let buffers = kernel.buffers();
+/// What no schedule can change: how many buffers a kernel sees.
+fn check_bindings(kernel: &Kernel, target: &GpuTarget) -> Result<(), Diagnostic> {
     let seen = match kernel {
         Kernel::Attention(kernel) => attention::bindings(kernel),
         Kernel::Loop(_)
@@ -71,18 +72,11 @@ fn check_limits(kernel: &Kernel, target: &GpuTarget) -> Result<(), Diagnostic> {
         | Kernel::MatMul(_)
         | Kernel::Scan(_)
         | Kernel::Scatter(_)
-        | Kernel::Custom(_) => buffers.len(),
+        | Kernel::Custom(_) => kernel.buffers().len(),
     };
     if seen > target.bindings as usize {
         let message = format!("a kernel sees {seen} buffers at once");
         return Err(Diagnostic::new(Code::K0603, message).label(format!("this GPU binds {} at most", target.bindings)));
     }
-    let bytes = |buffer: &kiln_ir::kernel::Buffer| (buffer.len as u64).saturating_mul(buffer.dtype.size() as u64);
-    match buffers.iter().map(bytes).max() {
-        Some(most) if most > target.binding_bytes.min(target.buffer_bytes) => {
-            Err(Diagnostic::new(Code::K0603, format!("a tensor of {most} bytes is too large for this GPU"))
-                .label(format!("a kernel can see {} bytes of a buffer", target.binding_bytes.min(target.buffer_bytes))))
-        }
-        _ => Ok(()),
-    }
+    Ok(())
 }
