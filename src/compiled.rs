@@ -220,7 +220,7 @@ pub(crate) fn capture<T, R>(
     let compiled_in = begun.elapsed();
     let verifier = match compiler.verify {
         Verify::Off => None,
-        Verify::On => Some(Verifier::new(&graph, &options)?),
+        Verify::On => Some(Verifier::new(&graph, &options, &compiler.device)?),
     };
     let (baked, notices) = (captured.baked(), captured.notices);
     Ok(Entry { executable, template, taps, watch, verifier, baked, notices, captured_in, compiled_in })

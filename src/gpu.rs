@@ -25,10 +25,18 @@ pub(crate) fn executable(graph: &Graph, options: &Options, device: &Device) -> R
     // What is all on the CPU, or nowhere, runs beside this device as well.
     plan.backend = device.backend();
     let programs = programs(&plan, &options.customs, target).map_err(ours)?;
-    dump::texts(&programs);
     plan.scratch = shared_scratch(programs.iter().flatten().map(|program| &*program.scratch));
+    dump::texts(&programs);
     Ok(Executable::with_programs(plan, Programs::Wgsl(&programs), &options.customs, device)
         .map_err(|errors| errors.map(ours))?)
+}
+
+/// A plan that was made within a device's limits, ready to run.
+pub(crate) fn of_plan(mut plan: Plan, customs: &CustomOps, device: &Device) -> Result<Executable> {
+    let Some(target) = device.target() else { return Err(kiln_runtime::unsupported(device.backend()).into()) };
+    let programs = programs(&plan, customs, target)?;
+    plan.scratch = shared_scratch(programs.iter().flatten().map(|program| &*program.scratch));
+    Ok(Executable::with_programs(plan, Programs::Wgsl(&programs), customs, device)?)
 }
 
 /// Options that keep a device's limits.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use kiln_ir::kernel::Kernel;
-use kiln_ir::plan::Launch;
+use kiln_ir::plan::{Launch, Plan};
 use kiln_ir::{Backend, Code, Diagnostic, HostData, Loc, Value};
 use kiln_passes::{Isolated, Options, Traced};
 use kiln_runtime::reference::{Difference, Expected};
@@ -24,8 +24,8 @@ pub(super) struct Launches {
 enum OneLaunch {
     /// A kernel of Kiln's.
     Own(Box<Own>),
-    /// A custom op's, by its first result.
-    Custom(Value),
+    /// A custom op's, by its first result, with what runs it on a GPU.
+    Custom(Value, Option<Box<Own>>),
 }
 
 #[derive(Debug)]
@@ -36,26 +36,39 @@ struct Own {
 }
 
 impl Launches {
-    pub(super) fn new(traced: &Traced, options: &Options) -> Result<Launches> {
-        let device = Device::of(Backend::Cpu)?;
+    pub(super) fn new(traced: &Traced, options: &Options, device: &Device) -> Result<Launches> {
         let one = |(number, launch): (usize, &Launch)| -> Result<OneLaunch> {
             let alone = traced.isolate(number)?;
-            if let (Kernel::Custom(_), Some(&result)) = (&*launch.kernel, alone.results.first()) {
-                return Ok(OneLaunch::Custom(result));
+            let is_custom = matches!(&*launch.kernel, Kernel::Custom(_));
+            let custom = alone.results.first().copied().filter(|_| is_custom);
+            // On the CPU a user's function runs by itself, so that bytes that it does not write show.
+            if let (Some(result), Backend::Cpu) = (custom, device.backend()) {
+                return Ok(OneLaunch::Custom(result, None));
             }
-            let executable = Executable::with_customs(alone.plan.clone(), &options.customs, &device)?;
-            Ok(OneLaunch::Own(Box::new(Own { launch: launch.clone(), alone, executable })))
+            let executable = of_plan(alone.plan.clone(), options, device)?;
+            let own = Box::new(Own { launch: launch.clone(), alone, executable });
+            Ok(match custom {
+                Some(result) => OneLaunch::Custom(result, Some(own)),
+                None => OneLaunch::Own(own),
+            })
         };
         let launches = traced.plan.launches().enumerate().map(one).collect::<Result<_>>()?;
-        Ok(Launches { name: traced.plan.name.to_string(), device, launches })
+        Ok(Launches { name: traced.plan.name.to_string(), device: device.clone(), launches })
     }
 
     /// K0707 for the first launch that is wrong where the graph's values are these, by node and result; `custom` judges a custom op's, by
-    /// its first result.
-    pub(super) fn check(&self, values: &[Vec<HostData>], custom: impl Fn(Value) -> Result<()>) -> Result<()> {
+    /// its first result, with what runs it on a GPU.
+    pub(super) fn check(
+        &self,
+        values: &[Vec<HostData>],
+        custom: impl Fn(Value, Option<Alone<'_>>) -> Result<()>,
+    ) -> Result<()> {
         for (number, launch) in self.launches.iter().enumerate() {
             match launch {
-                OneLaunch::Custom(result) => custom(*result)?,
+                OneLaunch::Custom(result, None) => custom(*result, None)?,
+                OneLaunch::Custom(result, Some(own)) => {
+                    custom(*result, Some(&|| run(own, &operands(own, values), &self.device)))?;
+                }
                 OneLaunch::Own(own) => self.check_own(number, own, values)?,
             }
         }
@@ -63,10 +76,12 @@ impl Launches {
     }
 
     fn check_own(&self, number: usize, own: &Own, values: &[Vec<HostData>]) -> Result<()> {
-        let of = |value: &Value| values[value.node.index()][value.result as usize].clone();
-        let operands: Vec<HostData> = own.alone.operands.iter().map(of).collect();
+        let operands = operands(own, values);
         let found = run(own, &operands, &self.device)?;
-        let expected = Expected::of(&own.alone.graph, &operands)?;
+        let mut expected = Expected::of(&own.alone.graph, &operands)?;
+        if self.device.backend() == Backend::Wgpu {
+            expected = expected.as_wgsl();
+        }
         match expected.difference(&found) {
             None => Ok(()),
             Some(difference) => Err(self.told(number, own, &operands, found, &expected, difference).into()),
@@ -106,6 +121,23 @@ impl Launches {
             }
         }
     }
+}
+
+/// Runs a launch by itself.
+pub(super) type Alone<'a> = &'a dyn Fn() -> Result<Vec<HostData>>;
+
+/// The values that a launch reads.
+fn operands(own: &Own, values: &[Vec<HostData>]) -> Vec<HostData> {
+    own.alone.operands.iter().map(|value| values[value.node.index()][value.result as usize].clone()).collect()
+}
+
+/// A plan of this device's, ready to run.
+fn of_plan(plan: Plan, options: &Options, device: &Device) -> Result<Executable> {
+    #[cfg(feature = "wgpu")]
+    if device.backend() == Backend::Wgpu {
+        return crate::gpu::of_plan(plan, &options.customs, device);
+    }
+    Ok(Executable::with_customs(plan, &options.customs, device)?)
 }
 
 /// Runs a launch by itself. Operands that are written over may have other shapes there than they have in the graph.

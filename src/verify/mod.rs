@@ -57,7 +57,10 @@ pub(crate) enum Verify {
 pub fn verify<'a>(program: impl Into<Program<'a>>, arguments: &[Array]) -> Result<()> {
     let Program { graph, customs } = program.into();
     let options = Options { customs, ..Options::default() };
-    Verifier::new(graph, &options)?.check(&arguments.iter().collect::<Vec<_>>())
+    let theirs = arguments.first().map(|array| array.device().clone());
+    let device = theirs.filter(|device| device.backend() == Backend::Wgpu);
+    let device = device.map_or_else(|| Device::of(Backend::Cpu), Ok)?;
+    Verifier::new(graph, &options, &device)?.check(&arguments.iter().collect::<Vec<_>>())
 }
 
 /// A compiled graph whose kernels are compared with the reference before each run. Made by [`Compiled::verify`].
@@ -86,7 +89,7 @@ impl Compiled {
     /// # Ok::<(), kiln::Error>(())
     /// ```
     pub fn verify(self) -> Result<Verified> {
-        let verifier = Verifier::new(&self.graph, &self.options)?;
+        let verifier = Verifier::new(&self.graph, &self.options, self.executable.device())?;
         Ok(Verified { executable: self.executable, verifier })
     }
 }
@@ -145,14 +148,25 @@ pub(crate) struct Verifier {
 }
 
 impl Verifier {
-    /// For a graph as it is compiled with these options.
-    pub(crate) fn new(graph: &Graph, options: &Options) -> Result<Verifier> {
+    /// For a graph as it is compiled with these options for a device: the CPU, or a GPU of wgpu with nothing on the CPU beside it. Elsewhere only
+    /// the CPU functions of custom ops are compared.
+    pub(crate) fn new(graph: &Graph, options: &Options, device: &Device) -> Result<Verifier> {
         let customs = options.customs.clone();
-        if graph.backends() != [Backend::Cpu] {
+        let backend = device.backend();
+        if graph.backends() != [backend] || !matches!(backend, Backend::Cpu | Backend::Wgpu) {
             return Ok(Verifier { graph: inline(graph, options)?, captured: None, customs, launches: None });
         }
+        let options = &match device.target() {
+            #[cfg(feature = "wgpu")]
+            Some(target) => crate::gpu::fitted(options, target),
+            #[cfg(not(feature = "wgpu"))]
+            Some(_) => options.clone(),
+            None => options.clone(),
+        };
         let traced = compile_traced(graph, options, &mut |_, _| {})?;
-        let launches = kernels::Launches::new(&traced, options)?;
+        // The CPU is one of its own: what is verified takes no memory of the user's.
+        let device = if backend == Backend::Cpu { &Device::of(backend)? } else { device };
+        let launches = kernels::Launches::new(&traced, options, device)?;
         let is_custom = graph.nodes.iter().any(|node| matches!(node.op, Op::Custom(_)));
         let captured = (!is_custom).then(|| graph.clone());
         Ok(Verifier { graph: traced.graph, captured, customs, launches: Some(launches) })
@@ -171,20 +185,29 @@ impl Verifier {
             rewrites::check(captured, &self.graph, &inputs, &values)?;
         }
         match &self.launches {
-            Some(launches) => launches.check(&values, |result| self.check_custom(result.node.index(), &values)),
-            None => (0..self.graph.nodes.len()).try_for_each(|node| self.check_custom(node, &values)),
+            Some(launches) => {
+                launches.check(&values, |result, alone| self.check_custom(result.node.index(), &values, alone))
+            }
+            None => (0..self.graph.nodes.len()).try_for_each(|node| self.check_custom(node, &values, None)),
         }
     }
 
-    /// K0706 where a node is run by a kernel of its own that is wrong.
-    fn check_custom(&self, index: usize, values: &[Vec<HostData>]) -> Result<()> {
+    /// K0706 where a node is run by a kernel of its own that is wrong: by what is `alone` on a GPU, else by a function on the CPU.
+    fn check_custom(&self, index: usize, values: &[Vec<HostData>], alone: Option<kernels::Alone<'_>>) -> Result<()> {
         let node = &self.graph.nodes[index];
-        let Some((custom, behaviour)) = self.kernel(node) else { return Ok(()) };
+        let Op::Custom(custom) = &node.op else { return Ok(()) };
+        let Some(behaviour) = self.customs.of(custom) else { return Ok(()) };
         let operands = node.operands.iter().map(|value| values[value.node.index()][value.result as usize].clone());
         let operands: Vec<HostData> = operands.collect();
-        let run = |background| run_cpu_function(behaviour, node.loc, &operands, &custom.results, background);
-        // Bytes that no kernel writes show through, each time others.
-        let (first, second) = (run(0)?, run(1)?);
+        let (first, second) = match alone {
+            Some(alone) => (alone()?, alone()?),
+            None if behaviour.cpu.is_none() => return Ok(()),
+            None => {
+                let run = |background| run_cpu_function(behaviour, node.loc, &operands, &custom.results, background);
+                // Bytes that no kernel writes show through, each time others.
+                (run(0)?, run(1)?)
+            }
+        };
         if let Some(found) = difference(&first, &second, Some(0.0)) {
             let reason = format!("{found} in a second run: not all is written, or not the same each time");
             return Err(told(custom, node, &operands, reason).into());
