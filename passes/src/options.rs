@@ -75,7 +75,7 @@ pub struct Limits {
     pub attention_buffers: usize,
     /// Which attention there are kernels for.
     pub attention: AttentionKernels,
-    /// Buffers that a device can bind at all: where one op reads more, it is computed in parts.
+    /// Buffers that a device can bind at all, and on GPUs no more than their compilers take well: where one op reads more, it is computed in parts.
     pub bindings: usize,
     /// Buffers bound to one launch of several kernels side by side.
     pub horizontal_buffers: usize,
@@ -122,7 +122,8 @@ impl Limits {
         Limits {
             instructions: 512,
             buffers: bindings.min(64),
-            bindings,
+            // A text with a branch for each of thousands of parts takes a driver minutes to compile.
+            bindings: bindings.min(256),
             // No dispatch of such a kernel sees all of them: two of three gradients are another's.
             attention_buffers: bindings.min(64) + 2,
             attention: AttentionKernels::Any,
