@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use kiln_codegen::cubecl;
 use kiln_ir::cuda::{CudaArgument, CudaProgram, CudaStep, CudaText};
-use kiln_ir::gpu::{GpuMemory, GpuTarget, Schedule, shared_scratch};
+use kiln_ir::gpu::{GpuMemory, GpuTarget, Schedule};
 use kiln_ir::kernel::{CustomKernel, CustomTensor, Kernel};
 use kiln_ir::plan::{Launch, Plan};
 use kiln_ir::{Backend, CustomOps, Diagnostic, Graph, Loc, TensorType};
@@ -28,7 +28,6 @@ pub(crate) fn executable(graph: &Graph, options: &Options, device: &Device) -> R
     // What is all on the CPU, or nowhere, runs beside this device as well.
     plan.backend = device.backend();
     let programs = programs(&plan, &options.customs, target).map_err(ours)?;
-    plan.scratch = shared_scratch(programs.iter().flatten().map(|program| &*program.scratch));
     dump::cuda_texts(&programs);
     let programs = Programs::Cuda(&programs);
     Ok(Executable::with_programs(plan, programs, &options.customs, device).map_err(|errors| errors.map(ours))?)

@@ -5,10 +5,16 @@
 use kiln::prelude::*;
 use kiln_ir::Code;
 use kiln_ir::plan::{Blocked, Step as PlanStep};
-use kiln_runtime::Adapter;
+use kiln_runtime::{Adapter, WgpuOpening, WgpuOptions};
 
 fn gpu() -> Device {
     Device::wgpu().unwrap_or_else(|error| panic!("the tests of this feature need a device: {error}"))
+}
+
+/// A device that no other test has.
+fn own() -> Device {
+    let options = WgpuOptions { opening: WgpuOpening::Own, ..WgpuOptions::default() };
+    Device::wgpu_with(options).unwrap_or_else(|error| panic!("the tests of this feature need a device: {error}"))
 }
 
 #[test]
@@ -32,6 +38,67 @@ fn a_device_that_is_open_is_opened_once() {
 }
 
 #[test]
+fn a_device_of_ones_own_meets_no_other() {
+    let (first, second) = (own(), own());
+    assert!(first != second && first != gpu());
+    let add = jit(&first, |(x, y): (Tensor, Tensor)| x + y);
+    let [x, y] = [&first, &second].map(|device| Array::new(device, [1.0f32, 2.0]).unwrap());
+    assert_eq!(add.call((&x, &x)).unwrap().to_vec::<f32>().unwrap(), [2.0, 4.0]);
+    assert!(add.call((&x, &y)).is_err());
+}
+
+#[test]
+fn scratch_memory_is_part_of_the_peak_that_is_told_beforehand() {
+    let device = own();
+    let captured = CaptureDevice::new(Backend::Wgpu)
+        .capture_scope(|scope| scope.input("x", DType::F32, [1 << 20]).square().sum(..))
+        .unwrap();
+    let x = Array::ones(&device, DType::F32, [1 << 20]).unwrap();
+    let executable = kiln::compile(&captured, &device).unwrap();
+    let plan = executable.plan().unwrap();
+    assert!(!plan.scratch.is_empty(), "{plan}");
+    let before = device.memory();
+    assert_eq!(before.used, before.peak_used, "nothing was freed before, so that the peak is the call's");
+    let sum = executable.run(vec![(&x).into()]).unwrap();
+    assert_eq!(sum[0].item::<f32>().unwrap(), 1_048_576.0);
+    assert_eq!(device.memory().peak_used - before.used, plan.peak_bytes());
+}
+
+#[test]
+fn a_profile_tells_which_part_of_the_devices_best_a_kernel_reaches_and_how_it_is_spread() {
+    let device = own();
+    let f = jit(&device, |(x, w): (Tensor, Tensor)| x.matmul(&w).softmax(1)).named("layer");
+    let array = |shape: [usize; 2]| Array::ones(&device, DType::F32, shape).unwrap();
+    let profile = f.profile((&array([64, 32]), &array([32, 16])), 3).unwrap();
+    let ceilings = profile.ceilings.unwrap();
+    assert!(ceilings.bytes_per_second > 1e6 && ceilings.flops_per_second > 1e6, "{ceilings:?}");
+    assert_eq!(device.ceilings(), Some(ceilings), "measured once");
+    assert!(profile.kernels.iter().all(|kernel| kernel.of_ceiling > 0.0), "{profile}");
+    assert!(profile.report.kernels.iter().all(|kernel| kernel.schedule.is_some()));
+    let told = profile.report.to_string();
+    assert!(told.contains("spread over the GPU, by workgroup:\n    0  "), "{told}");
+}
+
+#[test]
+fn a_wrong_kernel_is_told_and_right_ones_are_not() {
+    let device = own();
+    let three = |(x, w): (Tensor, Tensor)| x.matmul(&w).softmax(1).cumsum(0);
+    let numbers = |shape: [usize; 2]| {
+        let numbers = (0..shape[0] * shape[1]).map(|at| (at * 37 % 29) as f32 / 7.0 - 2.0);
+        Array::from_vec(&device, numbers.collect::<Vec<f32>>(), shape).unwrap()
+    };
+    let (x, w) = (numbers([4, 6]), numbers([6, 3]));
+    jit(&device, three).verify().call((&x, &w)).unwrap();
+    for (launch, form) in [(0, "matmul"), (1, "row"), (2, "scan")] {
+        let options = kiln::Options { fault: Some(launch), ..kiln::Options::default() };
+        let error = jit(&device, three).named("three").options(options).verify().call((&x, &w)).unwrap_err();
+        let told = error.into_diagnostics().iter().next().unwrap().clone();
+        assert_eq!((told.code, told.op.as_deref()), (Code::K0707, Some(form)), "{told}");
+        assert_eq!(told.message, format!("kernel {launch} of `three` differs from the reference"));
+    }
+}
+
+#[test]
 fn k0708_an_adapter_that_is_not_there_is_refused_with_those_that_are() {
     let error = Device::nth(Backend::Wgpu, 99).unwrap_err();
     assert_eq!(error.code, Code::K0708);
@@ -40,11 +107,7 @@ fn k0708_an_adapter_that_is_not_there_is_refused_with_those_that_are() {
 
 #[test]
 fn memory_goes_back_to_its_pool() {
-    let device = Device::wgpu_with(kiln_runtime::WgpuOptions {
-        limits: kiln_runtime::WgpuLimits::WebGpu,
-        ..kiln_runtime::WgpuOptions::default()
-    })
-    .unwrap();
+    let device = own();
     let array = Array::zeros(&device, DType::F32, [100_000]).unwrap();
     let held = device.memory();
     drop(array);

@@ -5,6 +5,7 @@ use kiln_ir::{DType, Op, ScalarOp, ScatterKind, infer};
 use super::{Layout, Trial};
 use crate::check::check_compiled;
 use crate::data::Values;
+use crate::under_test::each_or_one;
 
 /// Shape of the operand, axis, batch axes, and the indices' own axes.
 const CASES: &[(&[usize], usize, usize, &[usize])] = &[
@@ -29,9 +30,10 @@ fn indices_shape(shape: &[usize], batch: usize, own: &[usize]) -> Vec<usize> {
 }
 
 fn check_indexing(dtype: DType) {
-    let int_dtypes = DType::ALL.into_iter().filter(|dtype| dtype.is_int());
-    for (turn, index_dtype) in int_dtypes.enumerate() {
-        for &(shape, axis, batch, own) in CASES {
+    for case in CASES {
+        let &(shape, axis, batch, own) = case;
+        let int_dtypes = DType::ALL.into_iter().filter(|dtype| dtype.is_int());
+        for (turn, index_dtype) in each_or_one(int_dtypes.enumerate().collect(), &(dtype, case)) {
             let layout = Layout::ALL[turn % Layout::ALL.len()];
             let indices = Values::Indices { extent: shape[axis] };
 
@@ -42,7 +44,7 @@ fn check_indexing(dtype: DType) {
             trial.check(&[taken]);
 
             let updates_shape = [&shape[..axis], own, &shape[axis + 1..]].concat();
-            for kind in ScatterKind::ALL {
+            for kind in each_or_one(ScatterKind::ALL.to_vec(), &(dtype, case)) {
                 let mut trial = Trial::new(turn as u64);
                 let target = trial.operand(dtype, shape, Values::Tame, layout);
                 let at = trial.operand(index_dtype, &indices_shape(shape, batch, own), indices, Layout::Plain);

@@ -15,7 +15,7 @@ fn values_for(product: bool) -> [Values; 2] {
 fn check_reductions(dtype: DType) {
     for kind in ReduceKind::ALL {
         for shape in SMALL_SHAPES.iter().chain([&LARGE_SHAPE, &[5003].as_slice(), &[2, 4100].as_slice()]) {
-            for set in 0..1usize << shape.len() {
+            for set in each_or_one((0..1usize << shape.len()).collect(), &(kind, dtype, shape)) {
                 let axes = Axes::from_indices((0..shape.len()).filter(|axis| set >> axis & 1 == 1));
                 check_one(Op::Reduce { kind, axes }, dtype, shape, values_for(kind == ReduceKind::Prod));
             }
@@ -54,10 +54,10 @@ super::for_each_dtype! { check_reductions:
 fn check_scans(dtype: DType) {
     for kind in ScanKind::ALL {
         for shape in SMALL_SHAPES.iter().chain([&LARGE_SHAPE, &[5003].as_slice(), &[129].as_slice()]) {
-            for axis in 0..shape.len() {
-                for direction in [Direction::Forward, Direction::Reverse] {
-                    check_one(Op::Scan { kind, axis, direction }, dtype, shape, values_for(kind == ScanKind::Prod));
-                }
+            let ways =
+                [Direction::Forward, Direction::Reverse].map(|way| (0..shape.len()).map(move |axis| (axis, way)));
+            for (axis, direction) in each_or_one(ways.into_iter().flatten().collect(), &(kind, dtype, shape)) {
+                check_one(Op::Scan { kind, axis, direction }, dtype, shape, values_for(kind == ScanKind::Prod));
             }
         }
     }
@@ -113,7 +113,8 @@ fn check_matmuls(dtype: DType) {
         (&[40], 1, 1, 1),
     ];
     for &(batch, m, k, n) in sizes {
-        for (seed, (left, right)) in Layout::ALL.into_iter().zip(Layout::ALL.into_iter().rev()).enumerate() {
+        let layouts = Layout::ALL.into_iter().zip(Layout::ALL.into_iter().rev()).enumerate().collect();
+        for (seed, (left, right)) in each_or_one(layouts, &(dtype, batch, m, k, n)) {
             let mut trial = Trial::new(seed as u64);
             let values = if seed % 3 == 2 { Values::Edges } else { Values::Tame };
             let lhs = trial.operand(dtype, &[batch, &[m, k]].concat(), values, left);
