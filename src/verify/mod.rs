@@ -20,7 +20,7 @@ mod rewrites;
 use kiln_ir::{Backend, Code, Custom, CustomBehaviour, DType, Diagnostic, Graph, HostData, Literal, Node, Op};
 use kiln_passes::{Options, compile_traced, inline};
 use kiln_runtime::reference::evaluate_all_with;
-use kiln_runtime::{Argument, Array, Executable, run_cpu_function};
+use kiln_runtime::{Argument, Array, Device, Executable, run_cpu_function};
 
 use crate::compiled::{Compiled, Program};
 use crate::{CustomOps, Result};

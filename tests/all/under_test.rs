@@ -83,7 +83,7 @@ pub(crate) fn each_or_some<T>(most: usize, variants: Vec<T>, subject: &dyn std::
             let turn = turn % count;
             // Those after the first are spread over the others.
             let step = count.div_ceil(most.max(1));
-            let is_taken = |index: &usize| (index + turn) % count % step == 0;
+            let is_taken = |index: &usize| ((index + turn) % count).is_multiple_of(step);
             variants.into_iter().enumerate().filter(|(index, _)| is_taken(index)).map(|(_, variant)| variant).collect()
         }
     }

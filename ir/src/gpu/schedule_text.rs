@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::{
     AttentionSchedule, LoopSchedule, MatMulSchedule, MatMulSpread, ScanSchedule, ScatterSchedule, Schedule, Tile,
+    WarpAttention, WarpTile,
 };
 
 /// `256 invocations, 4 points each`.
@@ -28,6 +29,7 @@ impl fmt::Display for Schedule {
             }
             Schedule::MatMul(schedule) => schedule.fmt(f),
             Schedule::Attention(schedule) => schedule.fmt(f),
+            Schedule::WarpAttention(schedule) => schedule.fmt(f),
             Schedule::Scan(schedule) => schedule.fmt(f),
             Schedule::Scatter(schedule) => schedule.fmt(f),
             Schedule::Custom => f.write_str("its own text's"),
@@ -67,6 +69,18 @@ impl fmt::Display for MatMulSchedule {
 impl fmt::Display for AttentionSchedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "scores {}; values {}; depths {}", self.scores, self.values, self.depths)
+    }
+}
+
+impl fmt::Display for WarpTile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} rows of {} warps by {}", self.own(), self.warps, self.step)
+    }
+}
+
+impl fmt::Display for WarpAttention {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "queries {}; keys {}", self.rows, self.keys)
     }
 }
 

@@ -48,7 +48,8 @@ impl Cuda {
             epilogue: ProductEpilogue::None,
         };
         let prepared = PreparedProduct::new(&product, self).ok()?;
-        let pointers = ProductPointers { lhs: from, rhs: from + MATRIX as u64, result: to, bias: None, workspace: None };
+        let pointers =
+            ProductPointers { lhs: from, rhs: from + MATRIX as u64, result: to, bias: None, workspace: None };
         let product = self.best(|| {
             if let Err(error) = prepared.run(self, self.stream.cu_stream(), pointers) {
                 self.health.fail(format!("launching a product: {error}"));

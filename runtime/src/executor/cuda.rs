@@ -13,7 +13,6 @@ use kiln_ir::gpu::GpuMemory;
 use kiln_ir::kernel::Access;
 use kiln_ir::plan::{Launch, Plan, PlanBuffer, Step};
 use kiln_ir::{Backend, Code, CustomOps, Diagnostic, Result};
-use web_time::Instant;
 
 use super::host;
 use super::layout::{Home, Program, Ready};
@@ -109,9 +108,24 @@ enum Action {
 /// What is handed over to the GPU. Memory is named by its place: a buffer of the plan, or behind those a slot or scratch buffer.
 pub(super) enum Work {
     /// `written` are those of its arguments that it may write to.
-    Text { text: CudaText, function: CudaFunction, arguments: Vec<Option<usize>>, written: Vec<usize> },
-    Product { product: PreparedProduct, lhs: usize, rhs: usize, result: usize, bias: Option<usize> },
-    Copy { from: usize, to: usize, bytes: usize },
+    Text {
+        text: CudaText,
+        function: CudaFunction,
+        arguments: Vec<Option<usize>>,
+        written: Vec<usize>,
+    },
+    Product {
+        product: PreparedProduct,
+        lhs: usize,
+        rhs: usize,
+        result: usize,
+        bias: Option<usize>,
+    },
+    Copy {
+        from: usize,
+        to: usize,
+        bytes: usize,
+    },
 }
 
 impl Work {
@@ -171,7 +185,9 @@ impl CudaEngine {
                         let scratch = plan.buffers.len() + plan.slots.len() + scratch;
                         launched(launch, program, scratch, &mut functions, cuda)?
                     }
-                    Some((None, _)) | None if plan.backend_of(launch) == Backend::Cpu => Action::Host(kernels.action(step, customs)?),
+                    Some((None, _)) | None if plan.backend_of(launch) == Backend::Cpu => {
+                        Action::Host(kernels.action(step, customs)?)
+                    }
                     Some((None, _)) | None => {
                         let message = format!("internal: plan `{}` has no text for a launch", plan.name);
                         return Err(Diagnostic::new(Code::K0901, message).into());

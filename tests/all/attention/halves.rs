@@ -1,7 +1,7 @@
 //! Attention of 16-bit floats over more rows than a block has: odd extents, masks, heads in groups, in both directions.
 
 use kiln::prelude::*;
-use kiln_capture::{Mask, attention};
+use kiln_capture::{Mask, attention, value_and_grad_aux};
 
 use super::{agrees, attentions, capture, is_one_kernel, plan_of};
 
@@ -21,7 +21,12 @@ fn both_ways(dtype: DType, heads: [usize; 2], extents: [usize; 4], body: impl Fn
     let captured = capture(|scope| {
         let parts = parts(scope, dtype, heads, extents);
         let g = scope.input("g", dtype, [2, heads[0], extents[0], extents[3]]);
-        value_and_grad(&parts, |parts| (body(scope, parts) * &g).cast(DType::F32).sum(..))
+        // A sum of all that is made would be held to more than 16 bits.
+        let ((_, made), gradients) = value_and_grad_aux(&parts, |parts| {
+            let made = body(scope, parts);
+            ((&made * &g).cast(DType::F32).sum(..), made)
+        });
+        (made, gradients)
     });
     let plan = plan_of(&captured);
     assert_eq!(attentions(&plan), 2, "{plan}");
