@@ -8,7 +8,8 @@ Every system is one process that is asked for a workload by name; within a round
 figure is the median of the rounds' medians. A workload that fails in a system, or takes too long, is told as `failed` with the reason below the
 table; the others go on. So is what is not begun before `--limit` seconds have passed.
 
-On the CPU peers run twice: as a user starts them, and `warm`, with an allocator that keeps its pages.
+On the CPU peers run twice: as a user starts them, and `warm`, with an allocator that keeps its pages. `--by-hand` puts the loops of by_hand.c
+beside them, which are no peer: they tell how far the machine goes.
 
 On a GPU (`--gpu`) many calls are handed over and then waited for together. All systems prepare their workloads at the same time, but for the
 one whose first call is told: that comes before all others, alone, with nothing kept from earlier processes; `kiln again` is a second process, which
@@ -226,6 +227,8 @@ def on_cpu(arguments, works):
     systems = [System("kiln", [arguments.program], {})]
     for label, command in wanted.items():
         systems += [System(label, command, {}), System(label + " warm", command, WARM)]
+    if arguments.by_hand:
+        systems.append(System("by hand", [arguments.by_hand], {}))
     systems = [system for system in systems if system.begin()]
     results = Results()
     rounds(works, systems, systems[0], arguments, results)
@@ -297,6 +300,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--without", nargs="*", default=[], help="systems to leave out: jax, eager, compile, graph")
+    parser.add_argument("--by-hand", help="the program of by_hand.c, on the CPU: a column beside the peers'")
     parser.add_argument("--limit", type=float, help="seconds after which nothing more is begun; 480 for a GPU")
     parser.add_argument("--out")
     arguments = parser.parse_args()

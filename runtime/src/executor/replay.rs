@@ -31,6 +31,9 @@ const OWN: usize = 64 << 20;
 const IN_VAIN: u32 = 4;
 const PAUSE: u32 = 256;
 
+/// Runs without a graph after one that the driver refused to make.
+const AGAIN: u32 = 16;
+
 /// What may be replayed of a plan.
 pub(super) struct Replays {
     /// Places whose address a graph keeps.
@@ -171,7 +174,7 @@ impl Replays {
                 match self.record(&state.copied, cuda, addresses, &works()) {
                     Ok(made) => state.graphs.insert(0, made),
                     Err(_) => {
-                        state.pause = PAUSE;
+                        state.pause = AGAIN;
                         return false;
                     }
                 }
