@@ -9,16 +9,12 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 import jax
 import jax.numpy as jnp
 
+from of_jax import cross_entropy, gelu_chain, jitted, normal, training
 from peer import Queued, serve
 from sizes import NETWORKS, SIZES, option
 
-KEY = jax.random.PRNGKey(0)
 DTYPES = {"f32": jnp.float32, "tf32": jnp.float32, "bf16": jnp.bfloat16}
 PRECISIONS = {"f32": "float32", "tf32": "tensorfloat32", "bf16": "default"}
-
-
-def gelu_chain(x, a, b):
-    return jax.nn.gelu(a * x + b) * jax.nn.sigmoid(b)
 
 
 def layer_norm(x, weight, bias):
@@ -40,10 +36,6 @@ def layer_norm_backward(x, weight, bias, seed):
     return y, backward(seed)
 
 
-def cross_entropy(logits, labels):
-    return -jnp.take_along_axis(jax.nn.log_softmax(logits.astype(jnp.float32)), labels[:, None], 1).mean()
-
-
 def attention(query, key, value):
     implementation = "cudnn" if jax.default_backend() == "gpu" else None
     return jax.nn.dot_product_attention(query, key, value, is_causal=True, implementation=implementation)
@@ -56,58 +48,17 @@ def written_out(query, key, value):
     return jax.nn.softmax(jnp.where(allowed, scores, -jnp.inf), -1) @ value
 
 
-def training(sizes, batch, precision):
-    normal = lambda index, shape: jax.random.normal(jax.random.fold_in(KEY, index), shape)
-    layers = [(normal(i, (a, b)) * 0.02, jnp.zeros(b)) for i, (a, b) in enumerate(zip(sizes, sizes[1:]))]
-    zeros = jax.tree.map(jnp.zeros_like, layers)
-    x, y = normal(9, (batch, sizes[0])), jnp.arange(batch) % 10
-
-    def loss(layers, x, y):
-        h = x
-        for i, (w, b) in enumerate(layers):
-            h = jnp.matmul(h, w, precision=precision) + b
-            if i + 1 < len(layers):
-                h = jax.nn.relu(h)
-        return cross_entropy(h, y)
-
-    def step(state, x, y, lr):
-        layers, means, squares, count = state
-        value, gradients = jax.value_and_grad(loss)(layers, x, y)
-        count = count + 1
-        means = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, means, gradients)
-        squares = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, squares, gradients)
-
-        def update(w, m, v):
-            return w - lr * (m / (1 - 0.9**count)) / (jnp.sqrt(v / (1 - 0.999**count)) + 1e-8)
-
-        return (jax.tree.map(update, layers, means, squares), means, squares, count), value
-
-    step = jax.jit(step, donate_argnums=0)
-    state = [(layers, zeros, jax.tree.map(jnp.zeros_like, layers), jnp.zeros(()))]
-
-    def call():
-        state[0], value = step(state[0], x, y, 1e-3)
-        return value
-
-    return call
-
-
-def jitted(function, *arguments):
-    function = jax.jit(function)
-    return lambda: function(*arguments)
-
-
 def workload(name):
     name, _, last = name.rpartition(" ")
     if last not in DTYPES:
         return None
-    normal = lambda index, shape: jax.random.normal(jax.random.fold_in(KEY, index), shape, DTYPES[last])
+    drawn = lambda index, shape: normal(index, shape, DTYPES[last])
     rows, columns = SIZES.rows
-    table, vector = (lambda index: normal(index, (rows, columns))), (lambda index: normal(index, (columns,)))
+    table, vector = (lambda index: drawn(index, (rows, columns))), (lambda index: drawn(index, (columns,)))
     m, k, n = SIZES.product
     match name:
         case "gelu chain":
-            return jitted(gelu_chain, *(normal(i, (SIZES.chain,)) for i in range(3)))
+            return jitted(gelu_chain, *(drawn(i, (SIZES.chain,)) for i in range(3)))
         case "softmax":
             return jitted(lambda x: jax.nn.softmax(x, -1), table(0))
         case "layer norm":
@@ -118,7 +69,7 @@ def workload(name):
             return jitted(layer_norm_backward, table(0), vector(1), vector(2), table(3))
         case "cross entropy backward":
             labels = jnp.arange(SIZES.logits[0]) * 7919 % SIZES.logits[1]
-            return jitted(jax.value_and_grad(cross_entropy), normal(0, SIZES.logits), labels)
+            return jitted(jax.value_and_grad(cross_entropy), drawn(0, SIZES.logits), labels)
         case "sum rows":
             return jitted(lambda x: x.sum(-1), table(0))
         case "sum columns":
@@ -126,17 +77,18 @@ def workload(name):
         case "sum all":
             return jitted(lambda x: x.sum(), table(0))
         case "matmul":
-            return jitted(lambda a, b: a @ b, normal(0, (m, k)), normal(1, (k, n)))
+            return jitted(lambda a, b: a @ b, drawn(0, (m, k)), drawn(1, (k, n)))
         case "matmul + bias + gelu":
-            return jitted(lambda a, b, c: jax.nn.gelu(a @ b + c), normal(0, (m, k)), normal(1, (k, n)), normal(2, (n,)))
+            return jitted(lambda a, b, c: jax.nn.gelu(a @ b + c), drawn(0, (m, k)), drawn(1, (k, n)), drawn(2, (n,)))
         case "attention":
             # The library's layout: tokens before heads.
             batch, heads, tokens, width = SIZES.attention
-            return jitted(attention, *(normal(i, (batch, tokens, heads, width)) for i in range(3)))
+            return jitted(attention, *(drawn(i, (batch, tokens, heads, width)) for i in range(3)))
         case "attention written out":
-            return jitted(written_out, *(normal(i, SIZES.attention) for i in range(3)))
+            return jitted(written_out, *(drawn(i, SIZES.attention) for i in range(3)))
     if name in NETWORKS:
-        return training(*NETWORKS[name], PRECISIONS[last])
+        step = training(*NETWORKS[name], PRECISIONS[last])
+        return lambda: step()[1]
     return None
 
 

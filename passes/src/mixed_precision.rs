@@ -11,7 +11,7 @@
 
 use std::collections::HashMap;
 
-use kiln_ir::{DType, Diagnostic, Graph, GraphBuilder, Loc, Op, Precision, Value, rebuild};
+use kiln_ir::{DType, Diagnostic, Graph, GraphBuilder, Loc, Node, Op, Precision, Value, rebuild};
 use smallvec::SmallVec;
 
 /// What products of `f32` are computed in.
@@ -98,33 +98,15 @@ fn round(
         return Ok(known);
     }
     let node = builder.node(value).clone();
-    let narrow = match node.op {
-        Op::Cast(_) if builder.ty(node.operands[0]).dtype == dtype => node.operands[0],
-        // Of a part the whole is rounded only where that costs nothing.
-        Op::Slice { .. } if !was_narrow(builder, value, dtype) => builder.cast(value, dtype, loc)?,
-        Op::Slice { .. } | Op::Reshape(_) | Op::Permute(_) | Op::Broadcast(_) | Op::StopGradient | Op::Mark => {
-            let operand = round(builder, node.operands[0], dtype, rounded, loc)?;
-            builder.value(node.op, &[operand], node.loc)?
-        }
-        Op::Input { .. }
-        | Op::Literal { .. }
-        | Op::Constant { .. }
-        | Op::Iota { .. }
-        | Op::RandomBits { .. }
-        | Op::Scalar(_)
-        | Op::Cast(_)
-        | Op::Bitcast(_)
-        | Op::Select
-        | Op::Reduce { .. }
-        | Op::Scan { .. }
-        | Op::Pad { .. }
-        | Op::Concat { .. }
-        | Op::MatMul { .. }
-        | Op::Gather { .. }
-        | Op::Scatter { .. }
-        | Op::Transfer(_)
-        | Op::Barrier
-        | Op::Custom(_) => builder.cast(value, dtype, loc)?,
+    // Of a part the whole is rounded only where that costs nothing.
+    let through = is_view(&node.op) && (!matches!(node.op, Op::Slice { .. }) || was_narrow(builder, value, dtype));
+    let narrow = if is_widened(builder, &node, dtype) {
+        node.operands[0]
+    } else if through {
+        let operand = round(builder, node.operands[0], dtype, rounded, loc)?;
+        builder.value(node.op, &[operand], node.loc)?
+    } else {
+        builder.cast(value, dtype, loc)?
     };
     rounded.insert(value, narrow);
     Ok(narrow)
@@ -133,17 +115,25 @@ fn round(
 /// Whether a value is a view of a narrow one that was cast.
 fn was_narrow(builder: &GraphBuilder, value: Value, dtype: DType) -> bool {
     let node = builder.node(value);
-    match node.op {
-        Op::Cast(_) => builder.ty(node.operands[0]).dtype == dtype,
-        Op::Slice { .. } | Op::Reshape(_) | Op::Permute(_) | Op::Broadcast(_) | Op::StopGradient | Op::Mark => {
-            was_narrow(builder, node.operands[0], dtype)
-        }
+    is_widened(builder, node, dtype) || is_view(&node.op) && was_narrow(builder, node.operands[0], dtype)
+}
+
+/// Whether a node casts a value of `dtype`.
+fn is_widened(builder: &GraphBuilder, node: &Node, dtype: DType) -> bool {
+    matches!(node.op, Op::Cast(_)) && builder.ty(node.operands[0]).dtype == dtype
+}
+
+/// Whether an op gives elements of its operand as they are, so that it may as well be given them rounded.
+fn is_view(op: &Op) -> bool {
+    match op {
+        Op::Slice { .. } | Op::Reshape(_) | Op::Permute(_) | Op::Broadcast(_) | Op::StopGradient | Op::Mark => true,
         Op::Input { .. }
         | Op::Literal { .. }
         | Op::Constant { .. }
         | Op::Iota { .. }
         | Op::RandomBits { .. }
         | Op::Scalar(_)
+        | Op::Cast(_)
         | Op::Bitcast(_)
         | Op::Select
         | Op::Reduce { .. }

@@ -50,8 +50,23 @@ struct Blocks {
 const OWN_SCRATCH: usize = 8 << 20;
 const ALL_OWN_SCRATCH: usize = 64 << 20;
 
-/// Where parts of the arena may begin: as aligned as memory of the device's own.
-pub(super) const ALIGNMENT: usize = 256;
+/// Where parts of a block may begin: as aligned as memory of the device's own.
+const ALIGNMENT: usize = 256;
+
+/// Pieces of one block of memory, one behind the other.
+#[derive(Default)]
+pub(super) struct Layout {
+    pub(super) bytes: usize,
+}
+
+impl Layout {
+    /// Where the next piece begins, in bytes from where the block does.
+    pub(super) fn add(&mut self, bytes: usize) -> u64 {
+        let at = self.bytes as u64;
+        self.bytes += bytes.next_multiple_of(ALIGNMENT);
+        at
+    }
+}
 
 impl Blocks {
     fn new(plan: &Plan, programs: &[Option<Arc<CudaProgram>>]) -> Blocks {
@@ -76,19 +91,18 @@ impl Blocks {
                 block.1 = bytes.max(block.1);
             }
         }
-        let mut arena = 0;
+        let mut arena = Layout::default();
         let mut taken = vec![(plan.backend, 0)];
         let mut places = Vec::with_capacity(blocks.len());
         for (backend, bytes) in blocks {
             if backend == plan.backend {
-                places.push((0, arena as u64));
-                arena += bytes.next_multiple_of(ALIGNMENT);
+                places.push((0, arena.add(bytes)));
             } else {
                 places.push((taken.len(), 0));
                 taken.push((backend, bytes));
             }
         }
-        taken[0].1 = arena;
+        taken[0].1 = arena.bytes;
         Blocks { taken, places, scratch }
     }
 }
@@ -206,14 +220,8 @@ impl CudaEngine {
             });
         }
         let ranges = Ranges::of(plan);
-        let works: Option<Vec<&[Work]>> = steps
-            .iter()
-            .map(|step| match step {
-                Action::Launch(works) => Some(&**works),
-                Action::Host(_) | Action::Up { .. } | Action::Down { .. } => None,
-            })
-            .collect();
-        let replays = works.and_then(|works| Replays::new(plan, &works, memory.places.len()));
+        let on_gpu = steps.iter().all(|step| matches!(step, Action::Launch(_)));
+        let replays = if on_gpu { Replays::new(plan, &works(&steps), memory.places.len()) } else { None };
         Ok(CudaEngine { cuda: cuda.clone(), steps, memory, kernels: kernels.prepared, ranges, replays })
     }
 
@@ -236,7 +244,7 @@ impl CudaEngine {
     pub(super) fn run(&self, program: &Program, ready: &mut Ready) -> std::result::Result<(), Broken> {
         let run = Run::new(self, program, ready);
         if let Some(replays) = &self.replays
-            && replays.run(&self.cuda, &run.addresses, || self.works())
+            && replays.run(&self.cuda, &run.addresses, || works(&self.steps))
         {
             return Ok(());
         }
@@ -245,15 +253,6 @@ impl CudaEngine {
             run.step(step).map_err(|diagnostic| (number, diagnostic))?;
         }
         Ok(())
-    }
-
-    /// All that is handed over, in order.
-    fn works(&self) -> Vec<&Work> {
-        let works = self.steps.iter().flat_map(|step| match step {
-            Action::Launch(works) => &**works,
-            Action::Host(_) | Action::Up { .. } | Action::Down { .. } => &[],
-        });
-        works.collect()
     }
 
     /// [`CudaEngine::run`] that tells when each step was done, by the device's own clock.
@@ -267,6 +266,15 @@ impl CudaEngine {
         let last = self.steps.len().saturating_sub(1);
         marks.passed().map_err(|diagnostic| (last, diagnostic))
     }
+}
+
+/// All that is handed over to the GPU, in order.
+fn works(steps: &[Action]) -> Vec<&Work> {
+    let works = steps.iter().flat_map(|step| match step {
+        Action::Launch(works) => &**works,
+        Action::Host(_) | Action::Up { .. } | Action::Down { .. } => &[],
+    });
+    works.collect()
 }
 
 /// The memory of one run.
@@ -368,11 +376,11 @@ fn launched(
     let accesses: Vec<Access> = launch.kernel.buffers().iter().map(|buffer| buffer.access).collect();
     let work = |step: &CudaStep| match step {
         CudaStep::Text(text) => {
-            let memory = text.arguments.iter().filter_map(|argument| match argument {
+            let memory = text.arguments.iter().map(|argument| match argument {
                 CudaArgument::Memory(memory) => Some(*memory),
                 CudaArgument::Unused => None,
             });
-            let written = memory.filter(|memory| match memory {
+            let written = memory.clone().flatten().filter(|memory| match memory {
                 GpuMemory::Buffer(buffer) => accesses[buffer.0 as usize] != Access::Read,
                 GpuMemory::Scratch(_) => true,
             });
@@ -380,14 +388,7 @@ fn launched(
                 text: text.clone(),
                 function: functions.next().expect("a function was asked for each text"),
                 written: written.map(place).collect(),
-                arguments: text
-                    .arguments
-                    .iter()
-                    .map(|argument| match argument {
-                        CudaArgument::Memory(memory) => Some(place(*memory)),
-                        CudaArgument::Unused => None,
-                    })
-                    .collect(),
+                arguments: memory.map(|memory| memory.map(place)).collect(),
             })
         }
         CudaStep::Product(product) => {

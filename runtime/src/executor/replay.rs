@@ -14,7 +14,7 @@ use kiln_ir::kernel::Access;
 use kiln_ir::plan::{Plan, Source, Step};
 
 use super::after::After;
-use super::cuda::{ALIGNMENT, Work};
+use super::cuda::{Layout, Work};
 use crate::buffer::Contents;
 use crate::cuda::{Cuda, CudaStorage, Node, Recorded, Recording};
 
@@ -104,15 +104,14 @@ enum What {
 
 impl Replays {
     /// `None` where there is nothing to gain.
-    pub(super) fn new(plan: &Plan, works: &[&[Work]], blocks: usize) -> Option<Replays> {
-        let count: usize = works.iter().map(|works| works.len()).sum();
-        if count < 2 {
+    pub(super) fn new(plan: &Plan, works: &[&Work], blocks: usize) -> Option<Replays> {
+        if works.len() < 2 {
             return None;
         }
         let places = plan.buffers.len() + blocks;
         let mut fixed = BTreeSet::new();
         let mut products_to = vec![0; places];
-        for work in works.iter().flat_map(|works| works.iter()) {
+        for work in works {
             if let Work::Product { lhs, rhs, result, bias, .. } = work {
                 fixed.extend([*lhs, *rhs, *result]);
                 fixed.extend(bias);
@@ -312,21 +311,6 @@ impl Replays {
         let Scribe { recording, bound: nodes, seen_by, .. } = scribe;
         let recorded = recording.finish()?;
         Ok(Replay { recorded, addresses: addresses.to_vec(), nodes, seen_by, _copies: copies, launches: 0 })
-    }
-}
-
-/// Memory of a graph's own, piece by piece.
-#[derive(Default)]
-struct Layout {
-    bytes: usize,
-}
-
-impl Layout {
-    /// Bytes from where the memory begins.
-    fn add(&mut self, bytes: usize) -> u64 {
-        let at = self.bytes as u64;
-        self.bytes += bytes.next_multiple_of(ALIGNMENT);
-        at
     }
 }
 
